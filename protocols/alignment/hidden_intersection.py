@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -136,10 +136,15 @@ class MembershipMask:
     def tensor(self, session: Session) -> Any:
         return session.wrap(self.bits, 0)
 
+    def of_rows(self, rows: slice) -> MembershipMask:
+        return replace(self, bits=self.bits[rows])
+
     def masked(self, session: Session, rows: Any) -> Any:
         """A tensor (rows x columns) that is zero where not all parties have a record."""
-        if not rows.nelement():
+        if 0 in rows.size():
             return rows
+        if session.shards is not None:
+            return rows.product(self.tensor(session.tall)[:, None], None)
         each, bits = max(1, _ELEMENTS_PER_ROUND // rows.size(1)), self.tensor(session)[:, None]
         return crypten.cat([rows[at : at + each] * bits[at : at + each] for at in range(0, rows.size(0), each)])
 

@@ -58,16 +58,16 @@ from secure_sccvfl.protocols.session.tensors import Late, Parts, Value
 
 _SAME_SHAPE = frozenset(
     {"__add__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__neg__", "rescale", "with_fraction"}
-    | {"exact", "pinned", "sigmoid", "capped_slope"}
+    | {"exact", "pinned", "sigmoid", "capped_slope", "product"}
 )
 _PAIRS = frozenset({"sigmoid_and_slope", "capped_slope_and_bend"})
 _OTHER_SHAPE = frozenset({"__matmul__", "__getitem__", "repeat", "selected", "t"})
 _BY_ROW = _SAME_SHAPE | _PAIRS | _OTHER_SHAPE
 _OVER_ROWS = frozenset({"__matmul__", "gram", "group_sums", "sum"})
-_WIDE = _PAIRS | {"sigmoid", "capped_slope"}
+_WIDE = _PAIRS | {"sigmoid", "capped_slope", "product"}
 _TOGETHER = 1 << 17
-"""How many logits go through a sigmoid at once: each takes a few hundred bytes."""
-_MADE = frozenset({"owned", "public", "share", "wrap"})
+"""How many values go through a sigmoid, or a product with a shared one, at once: each takes hundreds of bytes."""
+_MADE = frozenset({"owned", "public", "share", "wrap", "zeros"})
 
 
 class Channel(Protocol):
@@ -192,6 +192,10 @@ class RowShards:
         self.rank, self.parties, self._numbers = session.rank, session.parties, 0
         self.dropped: list[int] = []
 
+    @property
+    def count(self) -> int:
+        return len(self._channels)
+
     def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
@@ -213,6 +217,9 @@ class RowShards:
     def public(self, values: Array, bits: int = FRACTION_BITS) -> ShardedTensor:
         return self._made("public", values, values.shape, bits=bits)
 
+    def zeros(self, shape: Sequence[int], bits: int = FRACTION_BITS) -> ShardedTensor:
+        return self._made("zeros", None, shape, bits=bits)
+
     def wrap(self, words: RingArray, bits: int) -> ShardedTensor:
         """Shares of the head group that go to the shards."""
         return self._made("wrap", words, words.shape, bits=bits)
@@ -222,9 +229,9 @@ class RowShards:
         result = ShardedTensor(self, [end - start for start, end in slices], shape)
         for shard, (start, end) in enumerate(slices):
             if end > start:
-                given = {"shape": (end - start, *shape[1:])} if name in ("owned", "share") else {}
-                part = None if values is None else values[start:end]
-                self._send(shard, _Order(name, None, result.number, (part,), {**options, **given}))
+                here = {"shape": (end - start, *shape[1:])} if name in ("owned", "share", "zeros") else {}
+                part = () if name == "zeros" else (None if values is None else values[start:end],)
+                self._send(shard, _Order(name, None, result.number, part, {**options, **here}))
         return result
 
     # orders
@@ -418,11 +425,16 @@ def _obeyed(session: Session, tensors: dict[int, Any], order: _Order) -> Any:
 
 def _in_pieces(target: Any, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """A function of each row that takes much memory, over some rows at a time."""
-    each, count = max(1, _TOGETHER // target.size(1)), target.size(0)
+    each, count = max(1, (_TOGETHER << 3 * (name == "product")) // target.size(1)), target.size(0)
     results = []
     for rows in (slice(start, start + each) for start in range(0, count, each)):
-        these = [one[rows] if isinstance(one, MPCTensor) else one for one in args]
-        results.append(getattr(target[rows], name)(*these, **options))
+        these = [one[rows] if isinstance(one, MPCTensor) and one.size(0) == count else one for one in args]
+        if name == "product":
+            factor, bits = these
+            both = target[rows] * factor
+            results.append(both if bits is None else both.rescale(bits))
+        else:
+            results.append(getattr(target[rows], name)(*these, **options))
     if name in _PAIRS:
         return tuple(crypten.cat([*part]) for part in zip(*results, strict=True))
     return crypten.cat(results)

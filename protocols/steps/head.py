@@ -35,7 +35,7 @@ from secure_sccvfl.protocols.errors import RangeError
 from secure_sccvfl.protocols.operations import banded
 from secure_sccvfl.protocols.operations.sigmoid import BOUND, SIGMOID_BITS
 from secure_sccvfl.protocols.ring import FRACTION_BITS
-from secure_sccvfl.protocols.session.runtime import crypten
+from secure_sccvfl.protocols.session.runtime import MPCTensor, crypten
 
 HEAD_BITS = 24
 LOGIT_BITS = FRACTION_BITS + HEAD_BITS
@@ -50,6 +50,8 @@ def scaled_columns(rows: Any, factors: Any) -> Any:
 
     One product for each band: two rounds, three for a large one.
     """
+    if not isinstance(rows, MPCTensor):  # in shards
+        return rows.product(factors[None], FRACTION_BITS)
     starts = range(0, rows.size(0), banded.BAND_ROWS)
     bits = rows.encoder._precision_bits
     bands = [(rows[at : at + banded.BAND_ROWS] * factors[None]).rescale(bits) for at in starts]

@@ -274,13 +274,15 @@ class SecureStatistics:
                 blocks.append(session.tall.owned(values, owner=rank, shape=(count, width), bits=0, limit=_LARGEST))
         return crypten.cat(blocks, dim=1)
 
-    def _members(self, codes: Mapping[int, np.ndarray], counts: Sequence[int], of: Sequence[int]) -> Secret:
+    def _members(
+        self, codes: Mapping[int, np.ndarray], counts: Sequence[int], of: Sequence[int], rows: slice
+    ) -> Secret:
         """The one-hot groups of these attributes side by side, each known to its holder."""
         session = self._session
         blocks = []
         for j in of:
-            one = one_hot(codes[j], counts[j], np.int8) if j in codes else None
-            shape = (self._rows, counts[j])
+            one = one_hot(codes[j][rows], counts[j], np.int8) if j in codes else None
+            shape = (rows.stop - rows.start, counts[j])
             blocks.append(session.tall.owned(one, owner=self._holders[j], shape=shape, bits=0))
         return crypten.cat(blocks, dim=1)
 
@@ -288,11 +290,12 @@ class SecureStatistics:
         self, layout: Columns, local_columns: Arrays, codes: Mapping[int, np.ndarray], counts: Counts, largest: float
     ) -> Secret:
         """One product for each holder, all of its attributes at once; columns in order of the attributes."""
-        features = self._features(layout, local_columns, slice(0, self._rows))
+        rows = slice(0, self._rows)
+        features = self._features(layout, local_columns, rows)
         tables: dict[int, Secret] = {}
         for holder in sorted(set(self._holders)):
             held = [j for j, rank in enumerate(self._holders) if rank == holder]
-            sums = features.group_sums(self._members(codes, counts, held), bound=min(largest, _LARGEST))
+            sums = features.group_sums(self._members(codes, counts, held, rows), bound=min(largest, _LARGEST))
             for j, part in zip(held, column_slices([counts[j] for j in held]), strict=True):
                 tables[j] = sums[:, part]
         return crypten.cat([tables[j] for j in range(len(counts))], dim=1)
@@ -307,13 +310,20 @@ class SecureStatistics:
         session, membership = self._session, self._membership
         if membership is None:
             raise DataError("no party knows which records are common")
-        members = self._members(codes, counts, range(len(counts)))
-        groups = membership.masked(session, members + session.zeros((self._rows, sum(counts)), 0))
+
+        def groups_of(rows: slice) -> Secret:
+            members = self._members(codes, counts, range(len(counts)), rows)
+            members = members + session.tall.zeros((rows.stop - rows.start, sum(counts)), 0)
+            return membership.of_rows(rows).masked(session, members)
+
         table: Secret = 0
-        for at in range(0, self._rows, _CHUNK):
-            rows = slice(at, min(at + _CHUNK, self._rows))
+        whole = groups_of(slice(0, self._rows)) if session.shards is None else None
+        each = _CHUNK if session.shards is None else _CHUNK * session.shards.count
+        for at in range(0, self._rows, each):
+            rows = slice(at, min(at + each, self._rows))
+            groups = groups_of(rows) if whole is None else whole[rows]
             pinned = self._features(layout, local_columns, rows).pinned()
-            table = pinned.t() @ groups[rows] + table
+            table = pinned.t() @ groups + table
             session.forget(pinned)
         return table
 

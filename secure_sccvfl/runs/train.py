@@ -79,8 +79,6 @@ def check_covered(config: SessionConfig, options: RunOptions) -> None:
     training, refused = options.training, ""
     if training.mode != "sealed" or options.model.head != "linear":
         refused = f"mode {training.mode} with head {options.model.head}"
-    elif options.data.align == "hidden":
-        refused = "align = hidden"
     elif not options.privacy.private_model or (len(training.lambdas) > 1 and options.evaluation.kind == "exact"):
         refused = "models that are measured exactly on validation records (private_model = false, several lambdas)"
     if config.shards and refused:

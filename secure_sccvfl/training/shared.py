@@ -267,16 +267,16 @@ def present_rows(
 ) -> SharedRows:
     """Encodings that are zero where not all parties have a record; the rounds of `MembershipMask.masked`."""
     if not isinstance(rows, SharedRows):
-        rows = SharedRows(side_by_side(session, widths, rows), np.abs(rows).max(axis=0, initial=0.0))
+        rows = SharedRows(side_by_side(session.tall, widths, rows), np.abs(rows).max(axis=0, initial=0.0))
     return SharedRows(membership.masked(session, rows.tensor), rows.reach, membership)
 
 
 def with_bias(session: Session, rows: SharedRows, tensor: Shared) -> Shared:
     """These rows, and a last column: 1 where a row counts."""
     if rows.membership is None:
-        ones = session.public(np.ones((tensor.size(0), 1)))
+        ones = session.tall.public(np.ones((tensor.size(0), 1)))
     else:
-        ones = rows.membership.tensor(session)[:, None]
+        ones = rows.membership.tensor(session.tall)[:, None]
     return crypten.cat([tensor, ones], dim=1)
 
 
