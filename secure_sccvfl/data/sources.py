@@ -25,10 +25,10 @@ from secure_sccvfl.data.features import DataError, cut, short
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH = 1 << 16
-"""Records of a batch."""
+BATCH = 1 << 20
+"""Cells of a batch."""
 SQL_MEMORY = "512MiB"
-"""What the SQL engine may take before it writes temporary files."""
+"""What the SQL engine may take before it writes temporary files; SET memory_limit in a script changes it."""
 _NAMES = "columns"
 
 
@@ -107,7 +107,7 @@ def _parquet(
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
             names = file.schema_arrow.names
             columns = _kept(names, keep)
-            return _frame(file.iter_batches(BATCH, columns=columns), file.schema_arrow, columns, ids), names
+            return _frame(file.iter_batches(_rows(columns), columns=columns), file.schema_arrow, columns, ids), names
     except ValueError:
         raise DataError(f"{owner}: {path.name!r} is not a parquet file") from None
 
@@ -136,11 +136,15 @@ def _sql(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | Non
                     database.execute(statement)
                 result = database.sql(last.query)
                 columns = _kept(result.columns, keep)
-                batches = result.select(*map(duckdb.ColumnExpression, columns)).to_arrow_reader(BATCH)
+                batches = result.select(*map(duckdb.ColumnExpression, columns)).to_arrow_reader(_rows(columns))
                 return _frame(batches, batches.schema, columns, ids), result.columns
         except (duckdb.Error, pa.ArrowException) as error:
             why = f": {short(str(error).splitlines()[0])}" if isinstance(error, spoken) else "; try it in DuckDB"
             raise DataError(f"{owner}: {path.name!r} fails ({type(error).__name__}){why}") from None
+
+
+def _rows(columns: list[str]) -> int:
+    return max(1, BATCH // max(1, len(columns)))
 
 
 def _frame(
