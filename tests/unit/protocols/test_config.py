@@ -1,10 +1,11 @@
 """Session files: what is wrong is said; what is right comes back the same."""
 
+import importlib.metadata
 from pathlib import Path
 
 import pytest
 
-from secure_sccvfl.protocols.config import ConfigError, SessionConfig, code_digest, split_address
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig, code_digest, code_parts, split_address
 
 TWO = ("a.example:7000", "b.example:7000")
 
@@ -72,3 +73,12 @@ def test_every_setting_counts_in_the_digest() -> None:
 def test_addresses_and_a_digest_of_the_code() -> None:
     assert split_address("[::1]:80") == ("::1", 80) and split_address("h:65535") == ("h", 65535)
     assert len(code_digest()) == 32
+
+
+def test_builds_of_one_version_have_the_same_code_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(torch: str) -> dict[str, str]:
+        versions = {"torch": torch, "numpy": "2.4.6"}
+        monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
+        return code_parts.__wrapped__()
+
+    assert parts("2.13.0") == parts("2.13.0+cpu") == parts("2.13.0+cu130") != parts("2.13.1+cpu")
