@@ -1,4 +1,4 @@
-"""MPC protocols and the CrypTen session. They know shares, tuples and releases, but no columns, roles or models.
+"""MPC protocols and the CrypTen session: shares, tuples and releases, without columns, roles or models.
 
 From the lowest: `ring` (integers modulo 2^64, fixed point, packed symmetric matrices), `errors`, `config` (public
 settings of a session), then the packages `net`, `records`, `dealing`, `operations`, `session`, `steps`,

@@ -63,7 +63,7 @@ def wrong_kind(value: object, kind: Any) -> str | None:
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """Who takes part, how they talk, and what they run.
+    """The members of a session, their connections, and the jobs they run.
 
     parties: host:port of each party, by rank. Each listens there; higher ranks and the
       dealer connect to lower ones, so the dealer needs no open port.
@@ -232,7 +232,7 @@ def can_receive(node: int, parties: int) -> bool:
 
 
 def receiver_name(node: int, names: Sequence[str]) -> str:
-    """What pages call a node that received a value, where the parties have these names."""
+    """The name of a node on pages, if the parties have these names."""
     return names[node] if node < len(names) else node_folder(node, len(names))
 
 

@@ -39,7 +39,7 @@ class PeerLate(PeerError):
 
 
 class PeerStopped(PeerError):
-    """A peer says that it stops, and why. If it missed answers, `waited_for` names the peers that owed them."""
+    """A peer reports that it stops, and why. If answers were missing, `waited_for` names the peers that owed them."""
 
     kind = "a peer stopped"
 
@@ -58,7 +58,7 @@ class ConfigurationMismatch(PeerError):
 
 
 class UndeclaredRelease(ProtocolError):
-    """Something tried to turn a secret into a plain value without a declared release."""
+    """An attempt to open a secret without a declared release."""
 
 
 class CounterReuse(ProtocolError):
@@ -101,7 +101,7 @@ class LogError(ProtocolError):
 
 
 def reason_for_peers(error: BaseException | None) -> str:
-    """What peers are sent when this process stops: our own errors in full, only the type of others.
+    """The reason sent to peers when this process stops: our own errors in full, only the type of others.
 
     A LocalError speaks about a party's own inputs, so peers receive only its kind and type.
     """
@@ -114,7 +114,7 @@ def reason_for_peers(error: BaseException | None) -> str:
 
 
 def cause_of(error: BaseException) -> tuple[str, str]:
-    """A fixed phrase for the kind of error, and the members that it blames (`party-1, dealer`): no text of the error.
+    """A fixed phrase for the kind of error, and the members at fault (`party-1, dealer`); not its text.
 
     For readers outside the consortium, such as an orchestrator.
     """

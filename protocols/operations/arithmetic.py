@@ -155,7 +155,7 @@ def mask_blocks(party: Party, blocks: Sequence[RingArray], widths: Sequence[int]
 
 
 def mask_shared(party: Party, x: RingArray) -> Masked:
-    """Put a shared matrix under a mask, to multiply it many times."""
+    """Mask a shared matrix once, for many products."""
     shape = (x.shape[0], x.shape[1])
     counter, fields = party.tuples.take(Request("mask", (shape, None)))
     (opened,) = party.open_masked("masked matrix", [x - fields["a"]])
@@ -197,7 +197,7 @@ def divisions(
 
 
 def _lift(party: Party, masked: RingArray, divisor: int) -> RingArray:
-    """Move a share of a masked value up by the multiple of the divisor near 2^62."""
+    """Add to a share of a masked value the multiple of the divisor near 2^62."""
     if party.rank == 0:
         masked += np.int64((1 << 62) // divisor * divisor)
     return masked
@@ -212,7 +212,7 @@ def _quotient(party: Party, opened: RingArray, q: RingArray, top: RingArray, div
 
 
 def _wraps(negative: npt.NDArray[np.bool_], top: RingArray, divisor: int) -> RingArray:
-    """What a wrap around 2^64 adds: where the top bit of c is 0, a top bit of 1 in r means a wrap."""
+    """The correction for a wrap around 2^64: if the top bit of c is 0, a top bit of 1 in r means a wrap."""
     wrap = ((1 << 64) + divisor // 2) // divisor
     return np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64)) * top.reshape(-1)
 

@@ -57,7 +57,7 @@ COLUMN_LIMIT = 2.0**6
 
 
 def even(count: int, most: int) -> list[int]:
-    """At most so many numbers below `count`, at even distances."""
+    """At most this many numbers below `count`, at even distances."""
     return list(range(count)) if count <= most else [at * count // most for at in range(most)]
 
 
@@ -85,7 +85,7 @@ class BandedMatrix:
         return BandedMatrix(tuple(self.bands[at] for at in even(len(self.bands), most)), self.columns)
 
     def apart(self, together: int) -> Iterator[BandedMatrix]:
-        """So many bands at a time."""
+        """This many bands at a time."""
         starts = range(0, len(self.bands), together)
         return (BandedMatrix(self.bands[at : at + together], self.columns) for at in starts)
 
@@ -120,13 +120,13 @@ def mask_columns(party: Party, columns: RingArray, widths: Sequence[int]) -> Ban
 
 
 def mask_rows(party: Party, shares: RingArray, each: int = BAND_ROWS) -> BandedMatrix:
-    """A shared tall matrix, band by band under masks that nobody knows; one round and its size for each band."""
+    """A shared tall matrix, band by band under masks that no party knows; one round and its size for each band."""
     bands = [mask_shared(party, shares[start : start + each]) for start in range(0, len(shares), each)]
     return BandedMatrix(tuple((band,) for band in bands), shares.shape[1])
 
 
 def shares_of(party: Party, tall: BandedMatrix) -> RingArray:
-    """Shares of a matrix under masks. No round: an owner's share of its columns is the columns, the others' 0."""
+    """Shares of a matrix under masks. No round: an owner's share of its columns is the columns, others' is 0."""
 
     def share(block: Masked) -> RingArray:
         if block.owner is not None:
@@ -209,7 +209,7 @@ def weighted_grams(party: Party, tall: BandedMatrix, weights: RingArray) -> Ring
 
 
 def _known_mask(block: Masked) -> RingArray:
-    """What this party knows of a block's mask: all of its own, nothing of another's, its share of a shared one."""
+    """The part of a block's mask that this party knows: its own mask, or its share of a shared one."""
     if block.owner is None:
         if block.mask is None:
             raise ProtocolError("a shared masked matrix has lost its mask")

@@ -34,24 +34,24 @@ NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
 
 
 def copies(kind: NoiseKind, parties: int, holders: int = 1) -> int:
-    """How many contributions of deviation sigma a released value with this many holders carries."""
+    """The number of noise contributions of deviation sigma in a released value with this many holders."""
     if kind not in get_args(NoiseKind):
         raise ProtocolError(f"unknown noise {kind!r}; use {', '.join(get_args(NoiseKind))}")
     return {"dealer+holder": 1 + holders, "dealer": 1, "all-parties": parties}[kind]
 
 
 def hidden_copies(kind: NoiseKind, parties: int) -> int:
-    """How many of the copies are unknown to every coalition of parties that does not hold the attribute."""
+    """The number of contributions unknown to every coalition of parties that does not hold the attribute."""
     return 1 if kind == "all-parties" else copies(kind, parties)
 
 
 def copies_against_dealer(kind: NoiseKind, parties: int) -> int:
-    """How many of the copies are unknown to a dealer who later reads what was opened."""
+    """The number of contributions unknown to a dealer who later reads opened values."""
     return copies(kind, parties) - (kind != "all-parties")
 
 
 def deviation(kind: NoiseKind, sigma: float, parties: int, holders: int = 1) -> float:
-    """Standard deviation of all copies together: public, for scores and p-values."""
+    """Standard deviation of all contributions together: public, for scores and p-values."""
     return sigma * math.sqrt(copies(kind, parties, holders))
 
 

@@ -1,4 +1,4 @@
-"""Sigmoid, tanh and log-cosh of a bounded shared value by a Fourier series. Nobody learns anything.
+"""Sigmoid, tanh and log-cosh of a bounded shared value by a Fourier series. No party learns anything.
 
 | | rounds | bytes a value to each peer | from the dealer, to one party | bound, error |
 |---|---|---|---|---|
@@ -119,7 +119,7 @@ def fourier_coefficients(period: int, terms: int) -> list[decimal.Decimal]:
 
 @cache
 def series(name: Name, bound: float) -> Series:
-    """The shortest series that serves a bound. tanh(x) = 2 sigmoid(2 x) - 1."""
+    """The shortest series for a bound. tanh(x) = 2 sigmoid(2 x) - 1."""
     steepness = 2 if name == "tanh" else 1
     for largest, period, terms in _SERIES:
         if 0 < bound * steepness <= largest:

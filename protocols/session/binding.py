@@ -1,4 +1,4 @@
-"""Installs our protocols into CrypTen, once per process: what is replaced, and what is refused.
+"""Installs our protocols into CrypTen, once per process: replaced and refused functions.
 
 `install` receives the crypten module. Every replacement looks up the session of its context when it is called. The
 arithmetic of the tensors is in `binding_tensors.py`; this module has set-up, randomness, the ways to a plain value,
@@ -132,7 +132,7 @@ def _close_plain_ways(kinds: tuple[Any, ...]) -> None:
 
 
 class Communicator:
-    """What CrypTen gets when it asks for its communicator: ranks, and no way to move a share."""
+    """The communicator that CrypTen gets: ranks, without any way to send a share."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise UndeclaredRelease(f"CrypTen's communicator ({name}) moves shares; use Session.open with a release")
@@ -214,7 +214,7 @@ def _replace_randomness(crypten: Any) -> None:
 
 
 def _rand(*size: Any, device: Any = None) -> Any:
-    """Uniform values in [0, 1) with FRACTION_BITS that nobody knows: FRACTION_BITS shared random bits each."""
+    """Uniform values in [0, 1) with FRACTION_BITS, unknown to all: FRACTION_BITS shared random bits each."""
     shape = tuple(size[0]) if isinstance(size[0], (tuple, list)) else tuple(size)
     party = current().party
     words = party.local.draw().words(shape)
@@ -246,7 +246,7 @@ def _replace_attributes(Base: Any) -> None:
 
 
 def without_gradient() -> frozenset[str]:
-    """Functions that CrypTen's autograd does not know: their results would silently have no gradient."""
+    """Functions unknown to CrypTen's autograd: their results would silently have no gradient."""
     return (FUNCTIONS | METHODS) - set(_crypten.gradients.FUNCTION_REGISTRY) | {
         "cat",
         "cumsum",
@@ -326,7 +326,7 @@ def _backward(function: Callable[..., None]) -> Any:
 
 
 def _matmul(ctx: Any, input: Any, other: Any) -> Any:
-    """A product of long fractions comes back to PRODUCT_BITS: in a graph nothing else would rescale it."""
+    """A product of long fractions is rescaled to PRODUCT_BITS: in a graph nothing else would rescale it."""
     ctx.save_multiple_for_backward([input, other])
     product = input.matmul(other)
     if (_needs(input) or _needs(other)) and is_long(inner_of(product)):

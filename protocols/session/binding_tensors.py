@@ -388,7 +388,7 @@ def _regular_words(tensor: Any) -> RingArray:
 
 
 def _function(self: Any, y: Any, op: str, inplace: bool = False, *args: Any, **options: Any) -> Any:
-    """What CrypTen's own bilinear functions call."""
+    """The function that CrypTen's own bilinear functions call."""
     if op != "matmul":
         raise Unavailable(op)
     return multiply(self, y, op)
@@ -572,13 +572,13 @@ def _basic(index: Any) -> bool:
 
 
 def _raw(shared: Any) -> RingArray:
-    """The array of a tensor that torch has no view of; it need not be contiguous."""
+    """The array of a tensor without a view in torch; it need not be contiguous."""
     array: RingArray = shared._array if shared._array is not None else array_of(shared)
     return array
 
 
 def _on_array(name: str, function: Callable[..., Any], kernel: Callable[..., Any]) -> Any:
-    """A function that works on the array where torch has no view of it, else CrypTen's. Sums are counted."""
+    """A function on the array if torch has no view of it, else CrypTen's. Sums are counted."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
         if name == "sum":

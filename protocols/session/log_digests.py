@@ -40,7 +40,7 @@ def covered(statement: Digests) -> bytes:
 def exchange_digests(
     session: Session, config: SessionConfig, about: Digests, local: Digests, credentials: Credentials | None
 ) -> dict[str, Any]:
-    """Run by all parties together at the end of a session: the joint statement, and every party's signature on it.
+    """Run by all parties at the end of a session: the joint statement, and every party's signature on it.
 
     about: what all say about the session, the same at each. local: this party's digests.
     """
@@ -69,7 +69,7 @@ def exchange_digests(
 def broken_signatures(
     signed: Digests, parties: int, pins: Mapping[str, str], authority: bytes | None = None
 ) -> Iterator[str]:
-    """What is wrong with the signatures on a statement; nothing if every party signed it.
+    """Faults of the signatures on a statement; none if every party signed it.
 
     pins: the certificate of each party, as a session file has them; may be empty. authority: whose certificates
     count; None: whoever's.

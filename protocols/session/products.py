@@ -74,7 +74,7 @@ MOST_ROWS = 1 << 11
 
 @dataclass(frozen=True)
 class SplitLayout:
-    """Public shape of a split step: columns of each party, who edits, and (holder, groups) of each attribute."""
+    """Public shape of a split step: columns by party, parties with mediators, (holder, groups) by attribute."""
 
     rows: int
     widths: tuple[int, ...]
@@ -88,7 +88,7 @@ class SplitLayout:
 
     @property
     def selecting(self) -> tuple[tuple[int, int], ...]:
-        """Attributes whose groups select a counterfactual: none where nobody edits."""
+        """Attributes whose groups select a counterfactual: none without mediators."""
         return self.attributes if self.editing else ()
 
     @property
@@ -112,7 +112,7 @@ class SplitLayout:
 
     @property
     def projection_sizes(self) -> tuple[int, ...]:
-        """How many numbers each party is shown of a step."""
+        """How many numbers of a step are opened to each party."""
         return tuple(self.probes * (self.rows + width) for width in self.widths)
 
 
@@ -277,7 +277,7 @@ def _late(step: str, shape: Sequence[int], bits: int, start: Callable[[], Halves
 
 
 def _own_block(value: Any, rank: int) -> RingArray:
-    """What the party of this rank knows."""
+    """The block of the party of this rank."""
     if not isinstance(value, Owned):
         raise ProtocolError("this takes blocks that their owners know")
     blocks = [words for owner, words, _ in value.blocks if owner == rank and words is not None]

@@ -1,4 +1,4 @@
-"""`Session`: CrypTen on our dealer, randomness, transport and releases. The one module that imports crypten.
+"""`Session`: CrypTen on our dealer, randomness, transport and releases. The only module that imports crypten.
 
 Inside a session (a context manager), secret-shared values are CrypTen's `MPCTensor`s; docs/crypten.md lists the
 functions that are available. CrypTen's internals are replaced where they are unsafe, wrong or slow:
@@ -127,13 +127,13 @@ def _install() -> None:
 
 
 def tensor_of(words: RingArray, bits: int) -> Any:
-    """A CrypTen tensor of this party's share, which `share_of` gave: for what is kept between sessions."""
+    """A CrypTen tensor of a share that `share_of` returned: for values saved between sessions."""
     _install()
     return binding_tensors.handle(binding_tensors.held(np.array(words, copy=None, order="C"), bits))
 
 
 class Session:
-    """One party's part in a secure computation."""
+    """One party's session of a secure computation."""
 
     def __init__(
         self,
@@ -200,14 +200,14 @@ class Session:
 
     @property
     def party(self) -> Party:
-        """What protocols of this package run on."""
+        """The `Party` that protocols of this package run on."""
         if self._party is None:
             raise ProtocolError("the session is not open")
         return self._party
 
     @property
     def tall(self) -> Any:
-        """What makes tensors with a row for each record: the shards, if there are any, or this session."""
+        """The maker of tensors with a row for each record: the shards, if any, or this session."""
         return self if self.shards is None else self.shards
 
     # from plain to secret and back
@@ -215,7 +215,7 @@ class Session:
     def share(
         self, values: Any = None, *, owner: int, shape: Sequence[int] | None = None, bits: int = FRACTION_BITS
     ) -> Any:
-        """A shared tensor of what `owner` holds; the others give only its shape.
+        """A shared tensor of a value of `owner`; the others pass only its shape.
 
         Values that are not finite or do not fit raise at the owner before anything is shared. `bits=0` keeps
         integers exact (counts).
@@ -242,7 +242,7 @@ class Session:
         bits: int = FRACTION_BITS,
         limit: float = ring.INPUT_LIMIT,
     ) -> Any:
-        """What `owner` knows, as a tensor; the others give its shape only. Nothing is sent.
+        """A value that `owner` knows, as a tensor; the others pass only its shape. Nothing is sent.
 
         The owner's share is the value, the others' are 0: what is opened of it later is under a mask, or under fresh
         shares of zero. `crypten.cat` along the last axis keeps the blocks of several owners apart. With `bits=0` an
@@ -411,7 +411,7 @@ class Session:
         return self.party.tuples.match(pseudonyms, bounds, self.party.local.draw())
 
     def forget(self, tensor: Any) -> None:
-        """Let the dealer drop the masks of a pinned tensor; no product with it may follow."""
+        """Let the dealer discard the masks of a pinned tensor; no product with it may follow."""
         if self.shards is not None and not isinstance(tensor, MPCTensor):
             return self.shards.forget(tensor)
         self.flush()  # products that wait still need them
@@ -501,7 +501,7 @@ class Session:
 
     @property
     def released(self) -> list[dict[str, Any]]:
-        """What has been opened so far, as it stands in the log."""
+        """The releases so far, as in the log."""
         return list(self._desk.chain.entries)
 
     def wrap(self, words: RingArray, bits: int) -> Any:
@@ -555,7 +555,7 @@ class Session:
                 raise PeerError(f"party {rank}", step, reason)
 
     def _to_all(self, step: str, array: Array) -> dict[int, Array]:
-        """What each other party says, where all say something public of the same shape."""
+        """The public values of all other parties, all of the same shape."""
         others = [rank for rank in range(self.parties) if rank != self.rank]
         send, receive = [array], {rank: [Spec.of(array)] for rank in others}
         if self._party is not None:

@@ -1,4 +1,4 @@
-"""The only ways of a share out of a session: files of its owner, and the share-distinguishing game.
+"""The only ways in which a share leaves a session: files of its owner, and the share-distinguishing game.
 
 A saved share is as secret as the share itself. It is uniform, so it reveals nothing without those of all other
 parties; whoever has the files of all parties has the value. Files are written with owner-only permissions
@@ -53,7 +53,7 @@ def combined(tensors: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 
 def views_of_a_square(session: Session, values: Any, owner: int, count: int) -> dict[str, RingArray]:
-    """What a party holds of `count` secrets of the owner and of their squares. One round.
+    """A party's shares of `count` secrets of the owner and of their squares. One round.
 
     values: at the owner, else None. The kernel is that of every square: it opens the secret under a mask, for which
     the dealer has shared its square.

@@ -109,7 +109,7 @@ class Held(Value):
 
 
 class Openings:
-    """What waits for a round of a session."""
+    """The openings that wait for a round of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
