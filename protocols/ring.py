@@ -55,8 +55,8 @@ def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limi
     return np.rint(scaled, out=scaled).astype(np.int64)
 
 
-def decode(words: RingArray, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
-    return words.astype(np.float64) / 2.0**bits
+def decode(elements: RingArray, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
+    return elements.astype(np.float64) / 2.0**bits
 
 
 _PIECE_BITS = 22
@@ -99,9 +99,12 @@ def _matmul_of_pieces(a: RingArray, b: RingArray) -> RingArray:
     return result.view(np.int64)
 
 
-def _pieces(words: RingArray) -> list[npt.NDArray[np.float64]]:
+def _pieces(elements: RingArray) -> list[npt.NDArray[np.float64]]:
     """The 22 lowest bits of every element, the next 22, and the rest."""
-    unsigned, low = words.astype(np.int64, order="C", copy=False).view(np.uint64), np.uint64((1 << _PIECE_BITS) - 1)
+    unsigned, low = (
+        elements.astype(np.int64, order="C", copy=False).view(np.uint64),
+        np.uint64((1 << _PIECE_BITS) - 1),
+    )
     return [((unsigned >> np.uint64(_PIECE_BITS * k)) & low).astype(np.float64) for k in range(_PIECES)]
 
 
@@ -142,9 +145,9 @@ def symmetric_matrices(triangles: RingArray, columns: int) -> RingArray:
     return np.take(triangles, _whole(columns), axis=-1)
 
 
-def unsigned_quotient(words: RingArray, divisor: int) -> RingArray:
-    """words // divisor, with words read as unsigned; a shift where that is equal."""
-    unsigned = words.view(np.uint64)
+def unsigned_quotient(elements: RingArray, divisor: int) -> RingArray:
+    """words // divisor, with elements read as unsigned; a shift where that is equal."""
+    unsigned = elements.view(np.uint64)
     if divisor.bit_count() == 1:
         return (unsigned >> np.uint64(divisor.bit_length() - 1)).view(np.int64)
     return (unsigned // np.uint64(divisor)).view(np.int64)

@@ -228,7 +228,9 @@ class Blinding(Unshown):
     def __init__(self, draw: Draw, threads: int = 1) -> None:
         group, scalar = _group(), bytes(ELEMENT_BYTES)
         while not any(scalar):
-            scalar = group.crypto_core_ristretto255_scalar_reduce(draw.words((_UNREDUCED_BYTES,), np.uint8).tobytes())
+            scalar = group.crypto_core_ristretto255_scalar_reduce(
+                draw.elements((_UNREDUCED_BYTES,), np.uint8).tobytes()
+            )
         self._scalar, self._threads = scalar, threads
 
     def hashed(self, ids: Sequence[str]) -> Elements:

@@ -113,7 +113,7 @@ def padded(pseudonyms: Pseudonyms, bounds: Bounds | None, rank: int, draw: Draw)
     missing = bounds[rank] - len(pseudonyms)
     if missing < 0:
         raise LocalError(f"{len(pseudonyms)} records are more than the bound of {bounds[rank]} for this party")
-    return np.concatenate([pseudonyms, draw.words((missing, 2), np.uint64)])
+    return np.concatenate([pseudonyms, draw.elements((missing, 2), np.uint64)])
 
 
 def ask(transport: Transport, pseudonyms: Pseudonyms) -> Aligned:
@@ -148,7 +148,7 @@ def _deal(transport: Transport, rank: int, shares: RingArray) -> None:
 
 def _shared(value: RingArray, parties: int, draw: Draw) -> list[RingArray]:
     """Additive shares of ring elements, by rank: uniform ones of the dealer, and the first completes them."""
-    others = [draw.words(value.shape) for _ in range(1, parties)]
+    others = [draw.elements(value.shape) for _ in range(1, parties)]
     return [value - sum(others, np.zeros_like(value)), *others]
 
 
@@ -184,7 +184,7 @@ def serve_veil(transport: Transport, bits: RingArray, columns: int, draw: Draw) 
 
 def veil(bits: RingArray, columns: int, draw: Draw) -> RingArray:
     """Zeros at rows whose bit is 1, uniform ring elements elsewhere."""
-    return draw.words((len(bits), columns)) * (1 - bits)[:, None]
+    return draw.elements((len(bits), columns)) * (1 - bits)[:, None]
 
 
 def matched(lists: Sequence[Pseudonyms], bounds: Bounds | None, draw: Draw) -> list[Aligned]:

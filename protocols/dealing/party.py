@@ -84,8 +84,8 @@ class Party:
         for rank, stream in self._zeros.items():
             if among is not None and not {rank, self.rank} <= set(among):
                 continue
-            words = stream.draw().words(shape)
-            share += words if rank > self.rank else -words
+            elements = stream.draw().elements(shape)
+            share += elements if rank > self.rank else -elements
         return share
 
     def take(self, kind: str, *arguments: Any) -> dict[str, Array]:
@@ -121,14 +121,14 @@ class Party:
 
     def confirm(self, step: str) -> None:
         """Raise unless all received the same and sent the dealer the same requests. One round, 32 bytes to each."""
-        words = self.take("confirmation", self.parties)
-        shares = words["c"]
+        elements = self.take("confirmation", self.parties)
+        shares = elements["c"]
         specs = [Spec.of(shares[self.rank])]
         received = self.compared(
             step, {peer: [shares[peer]] for peer in self.others}, {peer: specs for peer in self.others}
         )
         back = shares[self.rank] + sum(arrays[0] for arrays in received.values())
-        if not np.array_equal(back, words[f"t{self.rank}"]):
+        if not np.array_equal(back, elements[f"t{self.rank}"]):
             raise PeerError("a party", step, "cannot show that all sent the dealer the same requests")
 
     def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
@@ -231,4 +231,4 @@ class BroadcastTags:
 
 
 def _fresh(stream: Stream) -> Poly1305:
-    return Poly1305(stream.draw().words((KEY_BYTES,), np.uint8).tobytes())
+    return Poly1305(stream.draw().elements((KEY_BYTES,), np.uint8).tobytes())

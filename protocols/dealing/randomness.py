@@ -93,7 +93,7 @@ class Draw(Unshown):
         nonce = bytes(8) + counter.to_bytes(8, "little")
         self._cipher = Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor()
 
-    def words(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+    def elements(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
         """Uniform integers of `dtype`, over its whole range."""
         out = np.empty(shape, dtype=dtype)
         view = out.reshape(-1).view(np.uint8).data
@@ -105,15 +105,15 @@ class Draw(Unshown):
     def bits(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
         """Uniform bits, one in each byte."""
         count = math.prod(shape)
-        packed = self.words(((count + 7) // 8,), np.uint8)
+        packed = self.elements(((count + 7) // 8,), np.uint8)
         return np.unpackbits(packed, count=count).reshape(shape)
 
     def order(self, count: int) -> npt.NDArray[np.int64]:
         """The numbers below `count` in a random order, each equally likely: sorted by ring elements that differ."""
         while True:
-            words = self.words((count,), np.uint64)
-            order = np.argsort(words)
-            ranked = words[order]
+            elements = self.elements((count,), np.uint64)
+            order = np.argsort(elements)
+            ranked = elements[order]
             if not (ranked[1:] == ranked[:-1]).any():
                 return order.astype(np.int64)
 

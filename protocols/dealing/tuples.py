@@ -58,7 +58,7 @@ class Field:
         """The share of party `rank`, read from its stream."""
         if self.owner not in (None, rank):
             return np.zeros(self.shape, self.dtype)
-        return draw.bits(self.shape) if self.bits else draw.words(self.shape, self.dtype)
+        return draw.bits(self.shape) if self.bits else draw.elements(self.shape, self.dtype)
 
     def total(self, shares: Sequence[Array]) -> Array:
         if self.owner is not None:

@@ -233,9 +233,9 @@ def gram(party: Party, matrix: RingArray) -> RingArray:
     return total
 
 
-def rows_at_once(words: int) -> int:
+def rows_at_once(elements: int) -> int:
     """How many rows of this many ring elements go into one round."""
-    return max(BAND_ROWS, _ROUND_WORDS // max(1, words))
+    return max(BAND_ROWS, _ROUND_WORDS // max(1, elements))
 
 
 def stack_product(party: Party, stack: Masked, indices: Sequence[int], vectors: RingArray) -> Halves:
@@ -264,7 +264,7 @@ def doubled(
     """Shares of F F / divisor and Q F / divisor + more Q, for symmetric matrices that commute, as upper triangles."""
     fields = party.take("doubling", len(error), columns, divisor)
     opened = party.open_masked("doubling", [error - fields["a"], inverse - fields["b"]])
-    e, d = (ring.symmetric_matrices(words, columns) for words in opened)
+    e, d = (ring.symmetric_matrices(elements, columns) for elements in opened)
     a, b = (ring.symmetric_matrices(fields[name], columns) for name in ("a", "b"))
     square = ring.matmul(e, a)
     square += square.transpose(0, 2, 1).copy()

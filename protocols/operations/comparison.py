@@ -110,8 +110,8 @@ def _open_bits(party: Party, step: str, masked: Bits) -> Bits:
     return np.unpackbits(packed, count=masked.size).reshape(masked.shape)
 
 
-def _parity(words: npt.NDArray[np.uint16]) -> Bits:
-    folded = words ^ (words >> 8)
+def _parity(elements: npt.NDArray[np.uint16]) -> Bits:
+    folded = elements ^ (elements >> 8)
     folded = folded ^ (folded >> 4)
     bits: Bits = _PARITY[folded & 15]
     return bits

@@ -108,9 +108,9 @@ def _padded(values: Array, size: int, width: int, dtype: str) -> Array:
     """The rows as ring elements; rows of zeros fill the last chunk."""
     if values.shape[1:] != (width,) or len(values) > size:
         raise ProtocolError(f"a block of width {width} was declared, not {values.shape[1:]}")
-    words = np.zeros((size, width), dtype)
-    words[: len(values)] = values
-    return words
+    elements = np.zeros((size, width), dtype)
+    elements[: len(values)] = values
+    return elements
 
 
 # selection

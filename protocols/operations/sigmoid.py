@@ -214,9 +214,9 @@ def _rotate(cos_a: RingArray, sin_a: RingArray, cos_b: RingArray, sin_b: RingArr
     )
 
 
-def _shift(words: RingArray, bits: int) -> RingArray:
+def _shift(elements: RingArray, bits: int) -> RingArray:
     """Drop fractional bits, rounding to nearest."""
-    return (words + (1 << (bits - 1))) >> bits
+    return (elements + (1 << (bits - 1))) >> bits
 
 
 @cache

@@ -217,8 +217,8 @@ def _rand(*size: Any, device: Any = None) -> Any:
     """Uniform values in [0, 1) with FRACTION_BITS, unknown to all: FRACTION_BITS shared random bits each."""
     shape = tuple(size[0]) if isinstance(size[0], (tuple, list)) else tuple(size)
     party = current().party
-    words = party.local.draw().words(shape)
-    bits = np.stack([(words >> k) & 1 for k in range(FRACTION_BITS)]).astype(np.uint8)
+    elements = party.local.draw().elements(shape)
+    bits = np.stack([(elements >> k) & 1 for k in range(FRACTION_BITS)]).astype(np.uint8)
     shares = comparison.to_arithmetic(party, bits.reshape(-1)).reshape(bits.shape)
     return handle(held(sum(share << k for k, share in enumerate(shares)), FRACTION_BITS))
 

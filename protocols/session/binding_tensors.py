@@ -254,7 +254,7 @@ def held(array: Any, bits: int) -> Any:
 def late(value: Value) -> Any:
     """A shared tensor of a value whose share is not computed yet, or is stored in another form."""
     if isinstance(value, Held) and not value.exact:
-        return held(value.words(), value.bits)
+        return held(value.share(), value.bits)
     tensor = _new(_Shared)
     tensor._value, tensor.encoder = value, encoder_of(value.bits)
     return tensor
@@ -289,7 +289,7 @@ def array_of(shared: Any) -> RingArray:
         view: torch.Tensor = shared._torch
         return view.contiguous().numpy()
     value: Value = shared._value
-    shared._array = array = np.ascontiguousarray(value.words()).reshape(value.shape)
+    shared._array = array = np.ascontiguousarray(value.share()).reshape(value.shape)
     return array
 
 
@@ -379,7 +379,7 @@ def same_fraction(values: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _regular_words(tensor: Any) -> RingArray:
+def _regular_share(tensor: Any) -> RingArray:
     """The share with FRACTION_BITS; a longer fraction costs a round of truncation."""
     return arithmetic.rescale(current().party, array_of(tensor), bits_in(tensor), FRACTION_BITS)
 
@@ -420,7 +420,7 @@ def multiply(x: Any, y: Any, op: str) -> Any:
         with session.measure("product" if op == "mul" else op):
             if 0 in (bits_in(x), bits_in(y)):
                 return held(arithmetic.bilinear(party, op, array_of(x), array_of(y)), bits_in(x) + bits_in(y))
-            left, right = _regular_words(x), _regular_words(y)
+            left, right = _regular_share(x), _regular_share(y)
             return held(arithmetic.scaled_bilinear(party, op, left, right, 1 << FRACTION_BITS), FRACTION_BITS)
     if not isinstance(y, _PUBLIC):
         raise ProtocolError(f"arithmetic shares do not mix with {type(y).__name__}")
@@ -432,7 +432,7 @@ def multiply(x: Any, y: Any, op: str) -> Any:
     factor = np.asarray(ring.encode(y))
     if bits_in(x) == 0 or is_long(x):
         return held(ring.apply(op, array_of(x), factor), bits_in(x) + FRACTION_BITS)
-    return _truncated(ring.apply(op, _regular_words(x), factor))
+    return _truncated(ring.apply(op, _regular_share(x), factor))
 
 
 def _coefficients(y: Any) -> Any:
@@ -484,7 +484,7 @@ def square(self: Any) -> Any:
     with current().measure("square"):
         if bits_in(self) == 0:
             return held(arithmetic.square(current().party, array_of(self)), 0)
-        return _truncated(arithmetic.square(current().party, _regular_words(self)))
+        return _truncated(arithmetic.square(current().party, _regular_share(self)))
 
 
 def pad(self: Any, pad: Sequence[int]) -> Any:
@@ -525,8 +525,8 @@ def _source(self: Any, value: Any) -> torch.Tensor:
     if wanted == 0 and bits_in(source) > 0:
         raise ProtocolError("a tensor of integers cannot take fractions in place: multiply it by 1.0 first")
     if wanted != bits_in(source):
-        words = arithmetic.rescale(current().party, array_of(source), bits_in(source), wanted)
-        return torch.from_numpy(np.asarray(words))
+        elements = arithmetic.rescale(current().party, array_of(source), bits_in(source), wanted)
+        return torch.from_numpy(np.asarray(elements))
     share: torch.Tensor = source.share
     same = share.untyped_storage().data_ptr() == self.share.untyped_storage().data_ptr()
     return share.clone() if same else share

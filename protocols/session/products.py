@@ -58,15 +58,15 @@ def weighted_sums(rows: Any, weight: Any) -> Any:
 def sampled_rows(weight: Any, threshold: int) -> Any:
     """A column: the weight of each row in a secret sample of probability threshold / 2^16, else 0; waits."""
     current().operations["sampled_rows"] += 1
-    words = share_in(weight)
-    if words.ndim != 2 or words.shape[1] != 1:
-        raise ProtocolError(f"a sample is of a column, not of a tensor of shape {words.shape}")
+    elements = share_in(weight)
+    if elements.ndim != 2 or elements.shape[1] != 1:
+        raise ProtocolError(f"a sample is of a column, not of a tensor of shape {elements.shape}")
 
     def start() -> Halves:
-        fields = current().party.take("sampled", len(words), threshold)
-        return [words - fields["a"]], lambda opened: fields["b"] * opened[0] + fields["ab"]
+        fields = current().party.take("sampled", len(elements), threshold)
+        return [elements - fields["a"]], lambda opened: fields["b"] * opened[0] + fields["ab"]
 
-    return _late("secret batch", words.shape, bits_in(weight), start)
+    return _late("secret batch", elements.shape, bits_in(weight), start)
 
 
 MOST_ROWS = 1 << 11
@@ -280,7 +280,7 @@ def _own_block(value: Any, rank: int) -> RingArray:
     """The block of the party of this rank."""
     if not isinstance(value, Owned):
         raise ProtocolError("this takes blocks that their owners know")
-    blocks = [words for owner, words, _ in value.blocks if owner == rank and words is not None]
+    blocks = [elements for owner, elements, _ in value.blocks if owner == rank and elements is not None]
     if len(blocks) != 1:
         raise ProtocolError(f"party {rank} must know one block, not {len(blocks)}")
     return blocks[0]

@@ -126,10 +126,10 @@ def _install() -> None:
             _installed = True
 
 
-def tensor_of(words: RingArray, bits: int) -> Any:
+def tensor_of(elements: RingArray, bits: int) -> Any:
     """A CrypTen tensor of a share that `share_of` returned: for values saved between sessions."""
     _install()
-    return binding_tensors.handle(binding_tensors.held(np.array(words, copy=None, order="C"), bits))
+    return binding_tensors.handle(binding_tensors.held(np.array(elements, copy=None, order="C"), bits))
 
 
 class Session:
@@ -224,11 +224,11 @@ class Session:
         if self.rank == owner:
             if values is None:
                 raise ProtocolError("the owner must give the values to share")
-            words = ring.encode(values, bits)
-            if shape is not None and tuple(shape) != words.shape:
-                raise ProtocolError(f"values of shape {words.shape} were declared as {tuple(shape)}")
-            zeros = self.party.zero_share((words.size,))
-            return self.wrap((words.reshape(-1) + zeros).reshape(words.shape), bits)
+            elements = ring.encode(values, bits)
+            if shape is not None and tuple(shape) != elements.shape:
+                raise ProtocolError(f"values of shape {elements.shape} were declared as {tuple(shape)}")
+            zeros = self.party.zero_share((elements.size,))
+            return self.wrap((elements.reshape(-1) + zeros).reshape(elements.shape), bits)
         if shape is None:
             raise ProtocolError("parties other than the owner must give the shape")
         return self.zeros(shape, bits)
@@ -249,17 +249,17 @@ class Session:
         array of short integers is kept as it is, without a copy. A value beyond `limit` raises at the owner.
         """
         binding_tensors.encoder_of(bits)
-        words = None
+        elements = None
         if self.rank == owner:
             short = bits == 0 and isinstance(values, np.ndarray) and values.dtype in _SHORT_INTEGERS
-            words = values if short else ring.encode(values, bits, limit)
-            if tuple(shape) != words.shape:
-                raise ProtocolError(f"values of shape {words.shape} were declared as {tuple(shape)}")
-        return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, words, shape[-1])], bits))
+            elements = values if short else ring.encode(values, bits, limit)
+            if tuple(shape) != elements.shape:
+                raise ProtocolError(f"values of shape {elements.shape} were declared as {tuple(shape)}")
+        return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, elements, shape[-1])], bits))
 
     def public(self, values: Any, bits: int = FRACTION_BITS) -> Any:
-        words = ring.encode(values, bits)
-        return self.wrap(words if self.rank == 0 else np.zeros_like(words), bits)
+        elements = ring.encode(values, bits)
+        return self.wrap(elements if self.rank == 0 else np.zeros_like(elements), bits)
 
     def zeros(self, shape: Sequence[int], bits: int = FRACTION_BITS) -> Any:
         """Fresh shares of zero, as a tensor: added to what one party knows, they share it. No round."""
@@ -294,19 +294,19 @@ class Session:
         if any(not isinstance(value, MPCTensor) for value, _ in pairs):
             kinds = ", ".join(type(value).__name__ for value, _ in pairs)
             raise ProtocolError(f"only shared tensors can be opened, not {kinds}")
-        words = [share_of(value) for value, _ in pairs]
-        admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)], receipt)
+        elements = [share_of(value) for value, _ in pairs]
+        admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, elements, strict=True)], receipt)
         with self._transport.meter.scope("open"):
             if self.shards is not None:
                 self.shards.confirm("before a release of the head group")
-            shares = [w.reshape(-1) + self.party.zero_share((w.size,), among) for w in words]
+            shares = [w.reshape(-1) + self.party.zero_share((w.size,), among) for w in elements]
             totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), among)
-        for (_, release), total, w in zip(pairs, totals, words, strict=True):
+        for (_, release), total, w in zip(pairs, totals, elements, strict=True):
             if self._transcript is not None and total is not None:
                 self._transcript.release(release.name, total.reshape(w.shape))
         return [
             None if total is None else _plain(total, bits_of(value)).reshape(w.shape)
-            for total, w, (value, _) in zip(totals, words, pairs, strict=True)
+            for total, w, (value, _) in zip(totals, elements, pairs, strict=True)
         ]
 
     def announce(self, values: Mapping[str, float], release: Release) -> dict[str, float]:
@@ -390,8 +390,8 @@ class Session:
             # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
             margins[0] *= -1
             moved = arithmetic.bilinear(self.party, "mul", outside, margins)
-            words = share_of(value)
-            return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
+            elements = share_of(value)
+            return self.wrap((elements.reshape(-1) + moved[0] + moved[1]).reshape(elements.shape), bits_of(value))
 
     def all_ones(self, bits: Array) -> Any:
         """Whether all bits of a row are 1, where the exclusive or of the parties' bits is meant; integers.
@@ -457,8 +457,8 @@ class Session:
         for rank in others:
             if not np.array_equal(_commitment(rank, received[rank][0]), promised[rank]):
                 raise PeerError(f"party {rank}", "name of the run", "sent other bytes than it had committed to")
-        words = [contribution if rank == self.rank else received[rank][0] for rank in range(self.parties)]
-        return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in words)).hexdigest()
+        elements = [contribution if rank == self.rank else received[rank][0] for rank in range(self.parties)]
+        return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in elements)).hexdigest()
 
     def declared(self, name: str) -> Release:
         if name not in self._plan.releases:
@@ -504,8 +504,8 @@ class Session:
         """The releases so far, as in the log."""
         return list(self._desk.chain.entries)
 
-    def wrap(self, words: RingArray, bits: int) -> Any:
-        return tensor_of(words, bits)
+    def wrap(self, elements: RingArray, bits: int) -> Any:
+        return tensor_of(elements, bits)
 
     @staticmethod
     def fraction(value: Any) -> int:
@@ -528,21 +528,21 @@ class Session:
 
     def _series(self, name: SeriesName, value: Any, bound: float, bits: int) -> Any:
         """A series of a value of any fraction; waits for a round."""
-        words, have = share_of(value), bits_of(value)
-        start = partial(sigmoid.evaluation, name=name, x=words, bound=bound, bits=have, wanted=bits)
-        return binding_tensors.of(tensors.Late(name, words.shape, bits, start))
+        elements, have = share_of(value), bits_of(value)
+        start = partial(sigmoid.evaluation, name=name, x=elements, bound=bound, bits=have, wanted=bits)
+        return binding_tensors.of(tensors.Late(name, elements.shape, bits, start))
 
     def _bounded(self, name: SeriesName, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):
-            words = arithmetic.rescale(self.party, share_of(value), bits_of(value), FRACTION_BITS)
+            elements = arithmetic.rescale(self.party, share_of(value), bits_of(value), FRACTION_BITS)
             if bound is None:
-                words, bound = share_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
-            return self.wrap(sigmoid.evaluate(self.party, name, words, bound), WIDE_BITS)
+                elements, bound = share_of(self.clamp(self.wrap(elements, FRACTION_BITS), usual)), usual
+            return self.wrap(sigmoid.evaluate(self.party, name, elements, bound), WIDE_BITS)
 
     def _margins(self, value: Any, bound: float) -> RingArray:
         """Shares of value + bound and of bound - value: both are positive inside the range."""
-        words = share_of(value).reshape(-1)
-        margins = np.stack([words, -words])
+        elements = share_of(value).reshape(-1)
+        margins = np.stack([elements, -elements])
         if self.rank == 0:
             margins += ring.encode(np.array([bound]), bits_of(value))
         return margins
@@ -565,9 +565,11 @@ class Session:
         return {rank: received[rank][0] for rank in others}
 
 
-def _commitment(rank: int, words: Array) -> Array:
+def _commitment(rank: int, elements: Array) -> Array:
     """A hash that binds a party to random ring elements and, since they have 256 bits, hides them."""
-    return np.frombuffer(hashlib.sha256(f"commitment of party {rank} ".encode() + words.tobytes()).digest(), np.uint8)
+    return np.frombuffer(
+        hashlib.sha256(f"commitment of party {rank} ".encode() + elements.tobytes()).digest(), np.uint8
+    )
 
 
 def _plain(total: RingArray, bits: int) -> torch.Tensor:

@@ -448,6 +448,6 @@ def peak_memory() -> int:
 
 def _share_of_sum(value: Value, name: str) -> tuple[RingArray, int, bool]:
     """This worker's share, its fraction, and whether its first axis is one of parts that are truncated apart."""
-    words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
+    words = value.divided() if isinstance(value, (Late, Parts)) else value.share()
     apart = value.bits > 0 and name in ("__matmul__", "gram")
     return words[None] if apart and value.parts == 1 else words, value.bits, apart

@@ -76,7 +76,7 @@ def current() -> Session:
 
 
 class Value:
-    """A secret value; `words` returns this party's share of it, with `bits` fractional bits.
+    """A secret value; `share` returns this party's share of it, with `bits` fractional bits.
 
     parts: into how many parts it is divided that must be truncated before they are added.
     """
@@ -85,7 +85,7 @@ class Value:
     bits: int
     parts = 1
 
-    def words(self) -> RingArray:
+    def share(self) -> RingArray:
         raise NotImplementedError
 
     @property
@@ -97,11 +97,11 @@ class Value:
 class Held(Value):
     """A share. exact: its products keep the whole fraction, although its own is a regular one."""
 
-    def __init__(self, words: RingArray, bits: int, exact: bool = False) -> None:
-        self._words, self.shape, self.bits, self.exact = words, words.shape, bits, exact
+    def __init__(self, elements: RingArray, bits: int, exact: bool = False) -> None:
+        self._share, self.shape, self.bits, self.exact = elements, elements.shape, bits, exact
 
-    def words(self) -> RingArray:
-        return self._words
+    def share(self) -> RingArray:
+        return self._share
 
     @property
     def long(self) -> bool:
@@ -150,7 +150,7 @@ class Late(Value):
             raise ProtocolError("a tensor of another session, or of a round that failed")
         return self.result
 
-    def words(self) -> RingArray:
+    def share(self) -> RingArray:
         if self.parts > 1:
             raise ProtocolError("a product of many rows is a sum of bands, which are truncated first: use rescale")
         return self.divided()
@@ -161,14 +161,14 @@ class Parts(Value):
 
     long = True
 
-    def __init__(self, words: RingArray, bits: int) -> None:
-        self._words, self.shape, self.bits, self.parts = words, words.shape[1:], bits, len(words)
+    def __init__(self, elements: RingArray, bits: int) -> None:
+        self._share, self.shape, self.bits, self.parts = elements, elements.shape[1:], bits, len(elements)
 
     def divided(self) -> RingArray:
-        result: RingArray = self._words if self.parts > 1 else self._words[0]
+        result: RingArray = self._share if self.parts > 1 else self._share[0]
         return result
 
-    def words(self) -> RingArray:
+    def share(self) -> RingArray:
         if self.parts > 1:
             raise ProtocolError("a sum over many rows is truncated part by part: use rescale")
         return self.divided()
@@ -181,7 +181,7 @@ class Product(Late):
         bits = x.bits + y.bits
         if bits > LONGEST:
             raise ProtocolError(f"a product would have {bits} fractional bits: rescale a factor first")
-        self.op, self.factors = op, (x.words(), y.words())
+        self.op, self.factors = op, (x.share(), y.share())
         super().__init__(op, ring.shape_of(op, x.shape, y.shape), bits, self._start)
 
     def _start(self, party: Party) -> Halves:
@@ -202,7 +202,7 @@ class Sum(Value):
 
     def __init__(self, shape: Shape, terms: Sequence[tuple[Value, Any, Any]]) -> None:
         self.shape, self.terms = shape, tuple(terms)
-        self._words: RingArray | None = None
+        self._share: RingArray | None = None
         self._exact, self.bits = True, 0
         for term, p, q in self.terms:
             self.bits = max(self.bits, term.bits)
@@ -210,16 +210,16 @@ class Sum(Value):
                 self._exact, self.bits = False, FRACTION_BITS
                 break
 
-    def words(self) -> RingArray:
-        if self._words is None:
+    def share(self) -> RingArray:
+        if self._share is None:
             if self._exact:
                 output: RingArray = np.zeros(self.shape, np.int64)
                 for term, p, _ in self.terms:
-                    output = output + np.left_shift(term.words() * np.asarray(p, np.int64), self.bits - term.bits)
-                self._words = output
+                    output = output + np.left_shift(term.share() * np.asarray(p, np.int64), self.bits - term.bits)
+                self._share = output
             else:
-                self._words = rescale(self, FRACTION_BITS).words()
-        return self._words
+                self._share = rescale(self, FRACTION_BITS).share()
+        return self._share
 
 
 def _whole(p: Any) -> bool:
@@ -272,12 +272,12 @@ def _pieces(value: Value, p: Any) -> list[tuple[RingArray, float, Any]]:
     """The ring elements of a term with one factor each, and the indices of the last axis that they belong to (None:
     all).
     """
-    words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
+    elements = value.divided() if isinstance(value, (Late, Parts)) else value.share()
     if _number(p):
-        return [(words, p, None)]
+        return [(elements, p, None)]
     each = np.broadcast_to(p, value.shape[-1:])
     factors = sorted(set(each.tolist()), key=abs)
-    return [(words[..., at], factor, at) for factor in factors for at in (np.flatnonzero(each == factor),)]
+    return [(elements[..., at], factor, at) for factor in factors for at in (np.flatnonzero(each == factor),)]
 
 
 def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
@@ -296,15 +296,15 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     columns: list[tuple[int, bool, Any]] = []
     exact: list[tuple[RingArray, Any]] = []
     for term, p, q in terms:
-        for words, each, at in _pieces(term, p):
+        for elements, each, at in _pieces(term, p):
             by, divisor = division(term.bits, bits, each, q)
             sign = -1 if each < 0 else 1
             if divisor == 1:
-                exact.append((words * np.int64(sign * by), at))
+                exact.append((elements * np.int64(sign * by), at))
                 if term.parts > 1:
                     raise ProtocolError("parts of a sum have no bits to truncate")
                 continue
-            work.append((words * np.int64(by) if by != 1 else words, divisor))
+            work.append((elements * np.int64(by) if by != 1 else elements, divisor))
             columns.append((sign, term.parts > 1, at))
 
     def assembled(quotients: Sequence[RingArray]) -> RingArray:
@@ -346,11 +346,11 @@ class Owned(Value):
         self.lead, self.blocks, self.bits = lead, tuple(blocks), bits
         self.shape = (*lead, sum(width for *_, width in blocks))
 
-    def words(self) -> RingArray:
+    def share(self) -> RingArray:
         parts = [
             np.zeros((*self.lead, width), np.int64) if block is None else block for _, block, width in self.blocks
         ]
-        return np.concatenate(parts, axis=-1, dtype=np.int64) if len(parts) > 1 else _whole_words(parts[0])
+        return np.concatenate(parts, axis=-1, dtype=np.int64) if len(parts) > 1 else _whole_numbers(parts[0])
 
     def widths(self, parties: int) -> list[int]:
         """The columns of each party. They must be in the order of their owners."""
@@ -381,7 +381,7 @@ class Owned(Value):
         return Pinned(tall, self.bits, bands_per_truncation if self.bits else max(1, len(tall.bands)))
 
 
-def _whole_words(values: Array) -> RingArray:
+def _whole_numbers(values: Array) -> RingArray:
     return values.astype(np.int64, copy=False)
 
 
@@ -406,22 +406,22 @@ class Pinned(Value):
     def turn(self) -> Pinned:
         return Pinned(self.tall, self.bits, self.bands_per_truncation, not self.turned)
 
-    def words(self) -> RingArray:
+    def share(self) -> RingArray:
         shares = banded.shares_of(current().party, self.tall)
         return np.ascontiguousarray(shares.T) if self.turned else shares
 
     def times(self, y: Value) -> Late:
         """This matrix times y, with the whole fraction."""
-        words, bits, tall = y.words(), self.bits + y.bits, self.tall
-        if words.ndim != 2 or bits > LONGEST:
+        elements, bits, tall = y.share(), self.bits + y.bits, self.tall
+        if elements.ndim != 2 or bits > LONGEST:
             raise ProtocolError(f"a pinned matrix takes columns, with at most {LONGEST - self.bits} fractional bits")
         if not self.turned:
-            shape = (tall.rows, words.shape[1])
-            return Late("head product", shape, bits, lambda party: banded.multiplication(party, tall, words))
+            shape = (tall.rows, elements.shape[1])
+            return Late("head product", shape, bits, lambda party: banded.multiplication(party, tall, elements))
         starts = range(0, len(tall.bands), self.bands_per_truncation)
 
         def start_turned(party: Party) -> Halves:
-            masked, finish = banded.multiplication(party, tall, words, transposed=True)
+            masked, finish = banded.multiplication(party, tall, elements, transposed=True)
 
             def grouped(opened: Sequence[RingArray]) -> RingArray:
                 bands = finish(opened)
@@ -431,7 +431,7 @@ class Pinned(Value):
 
             return masked, grouped
 
-        return Late("head gradient", (tall.columns, words.shape[1]), bits, start_turned, len(starts))
+        return Late("head gradient", (tall.columns, elements.shape[1]), bits, start_turned, len(starts))
 
 
 class Stack(Value):
@@ -445,17 +445,17 @@ class Stack(Value):
         indices = self.indices[index] if isinstance(index, slice) else [self.indices[at] for at in index]
         return Stack(self.masked, self.columns, indices, self.bits)
 
-    def words(self) -> RingArray:
+    def share(self) -> RingArray:
         shares = banded.shares_of(current().party, banded.BandedMatrix(((self.masked,),), self.columns))
         return shares.reshape(-1, self.columns, self.columns)[list(self.indices)]
 
     def each(self, y: Value) -> Late:
         """Matrix number g times column g, with the whole fraction."""
-        words, bits = y.words(), self.bits + y.bits
-        if words.shape != (self.columns, len(self.indices)) or bits > LONGEST:
+        elements, bits = y.share(), self.bits + y.bits
+        if elements.shape != (self.columns, len(self.indices)) or bits > LONGEST:
             raise ProtocolError(f"{len(self.indices)} matrices of {self.columns} columns take as many such columns")
-        start = partial(banded.stack_product, stack=self.masked, indices=self.indices, vectors=words)
-        return Late("grid gradient", words.shape, bits, start)
+        start = partial(banded.stack_product, stack=self.masked, indices=self.indices, vectors=elements)
+        return Late("grid gradient", elements.shape, bits, start)
 
 
 def bands_per_truncation(bound: float | None) -> int:
@@ -467,13 +467,13 @@ def pinned(value: Value, bound: float | None = None) -> Value:
     """The value under masks that are opened once: columns of owners, a shared tall matrix, or square matrices."""
     if isinstance(value, Owned) and len(value.shape) == 2:
         return value.pinned(bands_per_truncation(bound))
-    party, words = current().party, value.words()
-    if words.ndim == 2:
-        return Pinned(banded.mask_rows(party, words), value.bits, bands_per_truncation(bound))
-    if words.ndim != 3 or words.shape[1] != words.shape[2]:
-        raise ProtocolError(f"a tensor of shape {words.shape} cannot be pinned")
-    masked = arithmetic.mask_shared(party, words.reshape(-1, words.shape[2]))
-    return Stack(masked, words.shape[2], range(len(words)), value.bits)
+    party, elements = current().party, value.share()
+    if elements.ndim == 2:
+        return Pinned(banded.mask_rows(party, elements), value.bits, bands_per_truncation(bound))
+    if elements.ndim != 3 or elements.shape[1] != elements.shape[2]:
+        raise ProtocolError(f"a tensor of shape {elements.shape} cannot be pinned")
+    masked = arithmetic.mask_shared(party, elements.reshape(-1, elements.shape[2]))
+    return Stack(masked, elements.shape[2], range(len(elements)), value.bits)
 
 
 def gram(value: Value, weights: Value | None = None) -> Parts:
@@ -483,12 +483,12 @@ def gram(value: Value, weights: Value | None = None) -> Parts:
     """
     party = current().party
     if not isinstance(value, Pinned):
-        return Parts(banded.gram(party, value.words())[None], 2 * value.bits)
+        return Parts(banded.gram(party, value.share())[None], 2 * value.bits)
     if value.turned:
         raise ProtocolError("the Gram matrix of a transposed matrix")
     if weights is None:
         return Parts(banded.gram_sums(party, value.tall), 2 * value.bits)
-    return Parts(banded.weighted_grams(party, value.tall, weights.words()), 2 * value.bits + weights.bits)
+    return Parts(banded.weighted_grams(party, value.tall, weights.share()), 2 * value.bits + weights.bits)
 
 
 def _owned(value: Value, whole: bool, message: str) -> Owned:
@@ -506,9 +506,9 @@ def selected(choices: Value, one_hot: Value) -> Held:
         raise ProtocolError(wrong)
     (owner, of_owner, _), (holder, of_holder, _) = blocks
     rows, groups, columns = choices.shape
-    chosen, member = (None if one is None else _whole_words(one) for one in (of_owner, of_holder))
-    words = group_table.select(current().party, owner, holder, chosen, member, (rows, groups, columns))
-    return Held(words, choices.bits)
+    chosen, member = (None if one is None else _whole_numbers(one) for one in (of_owner, of_holder))
+    elements = group_table.select(current().party, owner, holder, chosen, member, (rows, groups, columns))
+    return Held(elements, choices.bits)
 
 
 def group_sums(columns: Value, groups: Value, bound: float) -> Held:
@@ -545,10 +545,10 @@ def numbers(value: Value) -> Iterator[int]:
 
 def square(value: Value) -> Late:
     """The square, with the whole fraction."""
-    words, bits = value.words(), 2 * value.bits
+    elements, bits = value.share(), 2 * value.bits
     if bits > LONGEST:
         raise ProtocolError(f"a square would have {bits} fractional bits: rescale the value first")
-    return Late("square", words.shape, bits, lambda party: arithmetic.squaring(party, words))
+    return Late("square", elements.shape, bits, lambda party: arithmetic.squaring(party, elements))
 
 
 def multiplied(op: str, x: Value, y: Value) -> Value:
@@ -571,13 +571,13 @@ def slopes(logits: Value, label: Value | None, fine: bool, bent: bool) -> list[H
 
     From the same openings (protocols/operations/sigmoid.py).
     """
-    party, words = current().party, logits.words()
+    party, elements = current().party, logits.share()
     if label is None:
-        result = sigmoid.sigmoid_and_slope(party, words, logits.bits, sloped=bent)
+        result = sigmoid.sigmoid_and_slope(party, elements, logits.bits, sloped=bent)
     elif label.bits != 0:
         raise ProtocolError("the label of a class is an integer")
     elif bent:
-        result = sigmoid.capped_slope_and_bend(party, words, label.words(), logits.bits)
+        result = sigmoid.capped_slope_and_bend(party, elements, label.share(), logits.bits)
     else:
-        result = [sigmoid.capped_slope(party, words, label.words(), logits.bits, fine=fine)]
+        result = [sigmoid.capped_slope(party, elements, label.share(), logits.bits, fine=fine)]
     return [Held(one, sigmoid.SIGMOID_BITS) for one in result]

@@ -63,7 +63,7 @@ def search(mask: np.ndarray, near: int) -> bool:
         generator = torch.Generator()
         generator.manual_seed(low)
         words = torch.randint(-(2**63), 2**63 - 1, (8,), generator=generator, dtype=torch.long).numpy()
-        ours = Stream(low.to_bytes(32, "big"), "label").draw(0).words((8,))
+        ours = Stream(low.to_bytes(32, "big"), "label").draw(0).elements((8,))
         if (opened + words == np.arange(8)).all() or (opened + ours == np.arange(8)).all():
             return True
     return False
@@ -71,12 +71,12 @@ def search(mask: np.ndarray, near: int) -> bool:
 
 def test_the_same_search_finds_nothing_on_our_stream() -> None:
     key = fresh_key()
-    assert not search(Stream(key, "label").draw(0).words((8,)), int.from_bytes(key[-4:], "big"))
+    assert not search(Stream(key, "label").draw(0).elements((8,)), int.from_bytes(key[-4:], "big"))
 
 
 def test_the_search_would_find_a_key_of_32_bits() -> None:
     key = bytes(28) + fresh_key()[:4]
-    assert search(Stream(key, "label").draw(0).words((8,)), int.from_bytes(key[-4:], "big"))
+    assert search(Stream(key, "label").draw(0).elements((8,)), int.from_bytes(key[-4:], "big"))
 
 
 @pytest.mark.chance(1e-11)

@@ -52,7 +52,7 @@ def test_a_masked_vector_tells_nothing(absent: int | None) -> None:
 
 
 def test_missing_masks_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Draw, "words", lambda self, shape, dtype=np.int64: np.zeros(shape, dtype))
+    monkeypatch.setattr(Draw, "elements", lambda self, shape, dtype=np.int64: np.zeros(shape, dtype))
     assert tells(None)
 
 

@@ -98,7 +98,7 @@ def test_a_missing_mask_is_noticed(monkeypatch):
 
 def _only(draw, field, kind):
     """Random ring elements of one type; masks of another are left out."""
-    return draw.words(field.shape, field.dtype) if kind in field.dtype else np.zeros(field.shape, field.dtype)
+    return draw.elements(field.shape, field.dtype) if kind in field.dtype else np.zeros(field.shape, field.dtype)
 
 
 def test_sums_over_a_secret_batch_are_the_plain_ones(monkeypatch):

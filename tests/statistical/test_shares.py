@@ -115,7 +115,7 @@ def neighbours_read_a_summand() -> bool:
         if session.rank in (1, 4):
             twin = Stream(bytes(32), "replaced below")
             twin._key = streams[0]._key
-            masks[session.rank] = [int(twin.draw(number).words((1,))[0]) for number in range(len(parts))]
+            masks[session.rank] = [int(twin.draw(number).elements((1,))[0]) for number in range(len(parts))]
         shares = [session.share(np.array([part]), owner=owner, shape=(1,)) for owner, part in enumerate(parts)]
         if session.rank == 0:
             share_of_zero.extend(int(share.share[0]) for share in shares)
@@ -134,7 +134,7 @@ def test_neighbours_cannot_read_a_summand_of_an_opened_sum() -> None:
 def test_a_ring_of_zero_shares_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def ring_only(self: Party, shape: tuple[int, ...], among: object = None) -> np.ndarray:
         following, previous = (self.rank + 1) % self.parties, (self.rank - 1) % self.parties
-        return self._zeros[previous].draw().words(shape) - self._zeros[following].draw().words(shape)
+        return self._zeros[previous].draw().elements(shape) - self._zeros[following].draw().elements(shape)
 
     monkeypatch.setattr(Party, "zero_share", ring_only)
     assert neighbours_read_a_summand()

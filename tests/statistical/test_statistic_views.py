@@ -42,13 +42,13 @@ def test_masked_blocks_tell_nothing():
 
 
 def test_a_missing_mask_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    honest = Draw.words
+    honest = Draw.elements
 
     def flat(self: Draw, shape: tuple[int, ...], dtype: Any = np.int64) -> Any:
         words = honest(self, shape, dtype)
         return np.zeros_like(words) if np.dtype(dtype) == np.int32 and shape[0] == 4000 else words
 
-    monkeypatch.setattr(Draw, "words", flat)
+    monkeypatch.setattr(Draw, "elements", flat)
     assert tells()
 
 

@@ -120,8 +120,8 @@ class Recorder:
         def matrix(tensor: Any, *given: Any, **options: Any) -> Any:
             product = gram(tensor, *given, **options)
             value = runtime.binding_tensors.value_of(product)
-            words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
-            self.add("gram", tensors.current().rank, words)
+            elements = value.divided() if isinstance(value, (Late, Parts)) else value.share()
+            self.add("gram", tensors.current().rank, elements)
             return product
 
         def factors(tensor: Any, *given: Any, **options: Any) -> Any:
