@@ -32,6 +32,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from secure_sccvfl.config.sections import ANSWERS, BY_WIRE
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.launch.arguments import Parser, add_status, watching
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
@@ -42,14 +43,6 @@ from secure_sccvfl.runs.process import PartyProcess
 
 REQUIRED = "SCCVFL_REQUIRE_APPROVAL"
 """A host's own setting, outside any session file: 1 is as good as --require-approval."""
-
-
-PARTS = {
-    "certificate": "whether no values of the mediators change the decision",
-    "what-if": "the decision in every other group of s, and the certificate; the holder of s brings its column",
-    "reasons": "the names of the columns that weigh most for the decision and against it",
-}
-"""What an answer may have besides the decision, by flag."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,11 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
     predict.add_argument("--records", type=Path, help="CSV with the id column and this party's columns")
     predict.add_argument("--model", type=Path, help="folder of the run whose model decides (default: --out)")
     predict.add_argument("--card", help="a policy card with the model's roles that was approved since")
-    predict.add_argument("--scores", action="store_true", help="open calibrated logits, not decisions alone")
-    for part, what in PARTS.items():
-        predict.add_argument(f"--{part}", action=argparse.BooleanOptionalAction, help=f"also open {what}")
     predict.add_argument("--port", type=int, help="serve: port of the receiver's endpoint on 127.0.0.1 (8490)")
-    predict.add_argument("--receiver", type=int, help="who sees the predictions (default: the label's holder)")
+    for name in ANSWERS:
+        BY_WIRE[name].add_to(predict, shown=True)
     parser.add_argument(
         "--transcript",
         type=Path,
@@ -127,10 +118,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _wrong(options: argparse.Namespace) -> str:
     """What does not go together."""
-    names = ("records", "model", "card", "scores", "certificate", "what_if", "reasons", "port", "receiver")
-    given = [name.replace("_", "-") for name in names if getattr(options, name)]
+    given = [name for name in ("records", "model", "card", "port", *ANSWERS) if getattr(options, name)]
     if options.job is None and given:
-        return f"--{given[0]} goes with predict and serve"
+        flag = BY_WIRE[given[0]].flag or given[0]
+        return f"--{flag} goes with predict and serve"
     if options.job is not None and options.records is None:
         return f"{options.job} needs --records FILE, this party's columns of the new records"
     return "a prediction is not resumed: start it again" if options.job is not None and options.resume else ""
@@ -138,19 +129,10 @@ def _wrong(options: argparse.Namespace) -> str:
 
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
     """What a prediction is given on this host. Paths are no part of what the hosts compare; the rest they compare."""
-    given: dict[str, Any] = {"records": str(options.records.resolve()), "scores": options.scores}
-    parts = {
-        "port": options.port,
-        "certified": options.certificate,
-        "what_if": options.what_if,
-        "reasons": options.reasons,
-    }
-    given |= {name: value for name, value in parts.items() if value is not None}
+    given = {name: value for name in ("card", "port", *ANSWERS) if (value := getattr(options, name)) is not None}
     if options.model is not None:
         given["model"] = str(options.model.resolve())
-    if options.card is not None:
-        given["card"] = options.card
-    return given if options.receiver is None else {**given, "receiver": options.receiver}
+    return {"scores": False, **given, "records": str(options.records.resolve())}
 
 
 def _approved(options: argparse.Namespace, approvals: list[dict[str, Any]]) -> int:

@@ -94,10 +94,10 @@ class Option:
             raise ConfigError(f"{self.wire} {problem}")
         return value
 
-    def add_to(self, parser: argparse.ArgumentParser, *, hidden: bool = False) -> None:
-        """The field as an argument of a program; its destination is the flat name."""
+    def add_to(self, parser: argparse._ActionsContainer, *, shown: bool = False) -> None:
+        """The field as an argument of a program; its destination is the flat name. shown: in its help in any case."""
         given: dict[str, Any] = {"dest": self.wire, "help": f"{self.doc} (default: {self.default_text})"}
-        if not self.shown or hidden:
+        if not (self.shown or shown):
             given["help"] = argparse.SUPPRESS
         if self.hint is bool:
             given["action"] = argparse.BooleanOptionalAction

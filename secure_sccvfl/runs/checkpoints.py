@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,7 @@ import numpy as np
 
 from secure_sccvfl.config.rules import REMOVED
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.groups import structure_of
 from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.residuals import Conditional
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES
@@ -33,6 +31,7 @@ from secure_sccvfl.protocols.records.private import naming, private
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.protocols.session.saving import restore_share, save_share
 from secure_sccvfl.protocols.steps.head import HEAD_BITS
+from secure_sccvfl.runs.model_files import below, restored_shares, restored_tables, table_arrays
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import SharedHead, SharedModule, Weights
@@ -68,8 +67,7 @@ class Checkpoints:
             elif head is not None:
                 arrays |= {f"{name} {part}": save_share(getattr(head.weights, part)) for part in PARTS}
                 arrays |= {f"{name} scale": head.scale, f"{name} zero": np.array(head.weights.zero)}
-        for noisy_tables in state.noisy_tables:
-            arrays |= {f"table {noisy_tables.attribute} {k}": v for k, v in noisy_tables.tables.items()}
+        arrays |= table_arrays(state.noisy_tables)
         arrays |= {f"own {name}": value for name, value in state.mode_arrays.items()}
         facts = {
             "run": self.run,
@@ -77,7 +75,7 @@ class Checkpoints:
             "settings": self.settings,
             "number": self.number,
             "refreshes": state.refreshes,
-            "sketches": [_without(s, "tables") | {"tables": list(s.tables)} for s in state.noisy_tables],
+            "sketches": [{**vars(one), "tables": list(one.tables)} for one in state.noisy_tables],
             "finding": None if state.assignment is None else state.assignment.as_record(),
             "conditional": None if state.conditional is None else [asdict(c) for c in state.conditional],
             "trials": [asdict(t) for t in state.trials],
@@ -154,17 +152,8 @@ class Checkpoints:
         def module(name: str) -> SharedModule | None:
             spec = dict(facts["module"])
             outputs = spec.pop("outputs")
-            parts = {
-                kind: {
-                    key.removeprefix(f"{name} {kind} "): restore_share(share, HEAD_BITS)
-                    for key, share in arrays.items()
-                    if key.startswith(f"{name} {kind} ")
-                }
-                for kind in ("weights", "velocity")
-            }
-            if not parts["weights"]:
-                return None
-            return SharedModule(HeadSpec(**spec), parts["weights"], parts["velocity"], task, outputs)
+            weights, velocity = (restored_shares(arrays, f"{name} {kind} ") for kind in ("weights", "velocity"))
+            return SharedModule(HeadSpec(**spec), weights, velocity, task, outputs) if weights else None
 
         def head(name: str) -> SharedHead | SharedModule | None:
             if "module" in facts:
@@ -178,10 +167,6 @@ class Checkpoints:
                 task,
             )
 
-        def filled(entry: Mapping[str, Any], key: str, word: str) -> dict[str, Any]:
-            of = {k: arrays[f"{word} {entry['attribute']} {k}"] for k in entry[key]}
-            return {**entry, key: of, "structure": structure_of(entry.get("structure", ()))}
-
         def measured(entry: Mapping[str, Any]) -> Trial:
             seen = entry["validation"]
             return Trial(entry["lam"], None if seen is None else Measures(**seen), entry["steps"])
@@ -189,7 +174,7 @@ class Checkpoints:
         assignment = facts["finding"]
         return State(
             head=head("head"),
-            noisy_tables=tuple(NoisyTables(**filled(s, "tables", "table")) for s in facts["sketches"]),
+            noisy_tables=restored_tables(facts["sketches"], arrays),
             refreshes=facts["refreshes"],
             assignment=None if assignment is None else RoleAssignment.of_record(assignment),
             conditional=None
@@ -199,9 +184,7 @@ class Checkpoints:
             taken=facts["taken"],
             heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
             records=facts.get("records", 0),
-            mode_arrays={
-                name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")
-            },
+            mode_arrays=below(arrays, "own "),
         )
 
 
@@ -209,7 +192,3 @@ def _checkpoints_in(numbers: bytes, writers: bytes) -> set[tuple[int, bytes]]:
     names = [writers[at : at + KEY_BYTES] for at in range(0, len(writers), KEY_BYTES)]
     pairs = zip(np.frombuffer(numbers, np.int64).tolist(), names, strict=True)
     return {(number, name) for number, name in pairs if number != _NONE}
-
-
-def _without(item: Any, field: str) -> dict[str, Any]:
-    return {f.name: getattr(item, f.name) for f in fields(item) if f.name != field}

@@ -167,6 +167,36 @@ def no_weights(outputs: int) -> tuple[Shared, Shared]:
     return restore_share(np.zeros((0, outputs), np.int64), HEAD_BITS), restore_share(np.zeros(0, np.int64), HEAD_BITS)
 
 
+def below(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with this, without it."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def restored_shares(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, Shared]:
+    """Shares of a head's weights that were saved under names that begin with this."""
+    return {name: restore_share(share, HEAD_BITS) for name, share in below(arrays, prefix).items()}
+
+
+def table_arrays(noisy_tables: Iterable[NoisyTables]) -> dict[str, np.ndarray]:
+    """Noisy tables as arrays; the rest of them is in facts."""
+    return {f"table {one.attribute} {name}": table for one in noisy_tables for name, table in one.tables.items()}
+
+
+def restored_tables(facts: Iterable[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]) -> tuple[NoisyTables, ...]:
+    """Noisy tables from the facts and arrays of a model or a checkpoint."""
+    return tuple(
+        NoisyTables(
+            one["attribute"],
+            {name: arrays[f"table {one['attribute']} {name}"] for name in one["tables"]},
+            one["deviation"],
+            one["releases"],
+            one.get("records", ""),
+            structure_of(one.get("structure", ())),
+        )
+        for one in facts
+    )
+
+
 FACTS = {
     **{name: name for name in ("run", "rank", "parties", "task", "temperature", "roles", "proxies", "seed")},
     **{"scheme": "schema", "lambda": "lam"},
@@ -184,8 +214,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
     for name, head in model.baselines.items():
         arrays |= {f"{part} of {name}": save_share(share) for part, share in zip(_OF_HEAD, head, strict=True)}
     arrays |= _packed(model.encoder)
-    for noisy_tables in model.noisy_tables:
-        arrays |= {f"table {noisy_tables.attribute} {name}": table for name, table in noisy_tables.tables.items()}
+    arrays |= table_arrays(model.noisy_tables)
     for attribute, network in model.networks.items():
         arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
     facts = {key: getattr(model, name) for key, name in FACTS.items()}
@@ -236,23 +265,13 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
     except ValueError as error:
         raise ModelError(f"{error}: train again") from None
     encoder = _unpacked(arrays, layout, Roles(facts["roles"], facts.get("proxies", "guard")).dropped)
-    noisy_tables = tuple(
-        NoisyTables(
-            s["attribute"],
-            {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
-            s["deviation"],
-            s["releases"],
-            structure=structure_of(s.get("structure", ())),
-        )
-        for s in facts["sketches"]
-    )
     return PartyModel(
         **{name: facts[key] for key, name in FACTS.items() if key in facts},
         **{name: facts[name] for name in OPTIONAL if name in facts},
         generator=generator,
         held_out=HeldOut(**facts["held_out"]),
         encoder=encoder,
-        noisy_tables=noisy_tables,
+        noisy_tables=restored_tables(facts["sketches"], arrays),
         weight=restore_share(arrays["weight"], HEAD_BITS),
         bias=restore_share(arrays["bias"], HEAD_BITS),
         aware=AwareEntry.of(facts["aware"]) if "aware" in facts else None,
@@ -261,11 +280,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
             for attribute, names in facts.get("networks", {}).items()
         },
         module=HeadSpec(**facts["module"]) if "module" in facts else None,
-        layers={
-            name.removeprefix("head "): restore_share(share, HEAD_BITS)
-            for name, share in arrays.items()
-            if name.startswith("head ")
-        },
+        layers=restored_shares(arrays, "head "),
         baselines={
             name: tuple(restore_share(arrays[f"{part} of {name}"], HEAD_BITS) for part in _OF_HEAD)
             for name in BASELINES
@@ -291,8 +306,7 @@ def _packed(encoder: Encoder) -> dict[str, Any]:
 def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterable[str]) -> Encoder:
     """The encoder of such arrays. A plain one drops what the roles say; an MLP has it among its arrays."""
     if "encoder mean" not in arrays:
-        layers = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
-        encoder: Encoder = imported(ENCODER).of(layers)
+        encoder: Encoder = imported(ENCODER).of(below(arrays, "mlp "))
         return encoder
     plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
     if "layer weight" not in arrays:
