@@ -69,7 +69,7 @@ def test_an_honest_receiver_gets_the_decisions_of_common_records(
     assert len(lines) == 1 + HELD and not (tmp_path / "party-0" / "refused.csv").exists()
 
 
-def test_a_receiver_that_claims_every_place_gets_decisions_of_its_own_records(
+def test_a_receiver_that_claims_every_row_gets_decisions_of_its_own_records(
     model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a party says of its own places has no part in the bits any more."""

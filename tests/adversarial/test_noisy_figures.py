@@ -45,7 +45,7 @@ def training_set() -> tuple[np.ndarray, np.ndarray, np.ndarray, list[list[np.nda
     return rows, label, groups, counterfactuals
 
 
-def test_figures_tell_s_of_a_training_record_if_the_penalty_is_built_from_records() -> None:
+def test_figures_reveal_s_of_a_training_record_if_the_penalty_is_built_from_records() -> None:
     """The other penalty is not a function of s: tests/unit/audit/attacks/test_model_attacks.py has the same heads."""
     rows, label, groups, counterfactuals = training_set()
     other = groups.copy()
@@ -88,7 +88,7 @@ def figures_of_private_heads(sigma: float, ridge: float, count: int) -> tuple[np
     return figures[0], figures[1]
 
 
-def test_figures_tell_the_label_of_a_training_record_through_a_head_without_noise() -> None:
+def test_figures_reveal_the_label_of_a_training_record_through_a_head_without_noise() -> None:
     """The positive control: the adversary is right every time, and no finite epsilon fits."""
     first, second = figures_of_private_heads(0.0, 1e-3, 2000)
     assert (first > MIDDLE).all() and (second < MIDDLE).all()

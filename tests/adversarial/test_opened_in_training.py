@@ -105,7 +105,7 @@ def told_in(world: Path, paid: Path, rows: dict[str, np.ndarray]) -> Told:
     return sorted(seen, key=lambda one: one[0])
 
 
-def test_nothing_that_is_told_follows_from_records_but_through_tables_and_head(paid: Path) -> None:
+def test_opened_values_follow_from_records_only_through_tables_and_head(paid: Path) -> None:
     same, other = (told_in(paid / name, paid, rows) for name, rows in worlds().items())
     assert len(same) > 20 and all(alike(one, two) for one, two in zip(same, other, strict=True))
     names = {name for _, name, _ in same}

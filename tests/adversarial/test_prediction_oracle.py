@@ -126,7 +126,7 @@ def group_rate(receiver: Receiver) -> float:
     return float(balanced_accuracy_score(new["s"][third:], guessed[third:]))
 
 
-def test_without_metering_sixteen_decisions_tell_the_other_partys_category(
+def test_without_metering_sixteen_decisions_reveal_the_other_partys_category(
     sealed: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The positive control: a log that nobody looks at."""
@@ -135,7 +135,7 @@ def test_without_metering_sixteen_decisions_tell_the_other_partys_category(
     assert sixteen > 0.95 and sixteen > once + 0.2
 
 
-def test_sixteen_questions_tell_what_one_decision_tells(sealed: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sixteen_questions_reveal_what_one_decision_reveals(sealed: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch, 0)
     marks: list[np.ndarray] = []
     plain = Session.open_each
@@ -155,7 +155,7 @@ def test_sixteen_questions_tell_what_one_decision_tells(sealed: Trained, monkeyp
     assert once < 0.75, "and one decision tells little"
 
 
-def test_without_metering_decisions_of_a_model_that_uses_s_tell_s(
+def test_without_metering_decisions_of_a_model_that_uses_s_reveal_s(
     aware: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The positive control, in mode `aware`."""
@@ -163,7 +163,7 @@ def test_without_metering_decisions_of_a_model_that_uses_s_tell_s(
     assert group_rate(Receiver(aware, "control")) > 0.95
 
 
-def test_a_model_that_uses_s_does_not_tell_s_by_repeated_questions(
+def test_a_model_that_uses_s_does_not_reveal_s_by_repeated_questions(
     aware: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget(monkeypatch, 0)

@@ -143,7 +143,7 @@ def exact_gram(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TrainConfig, "releases_gram", False)
 
 
-def test_48_private_heads_tell_nothing_of_s() -> None:
+def test_48_private_heads_reveal_nothing_about_s() -> None:
     """Within 3.9 deviations of 1/2 (.29 to .71). Seeds are fixed: 1e-4 is the chance that other ones would fail.
 
     The rate is .521.
@@ -158,7 +158,7 @@ def test_the_same_attacker_finds_s_if_penalty_and_noise_are_taken_away(monkeypat
     assert rate_of(attacked("records", 0.0))[0] == 1.0
 
 
-def test_predictions_tell_the_head() -> None:
+def test_predictions_reveal_the_head() -> None:
     """So the attacker that has heads has no more than one that has 1,000 scores of each model."""
     base, rng = ready(), np.random.default_rng(0)
     fitted = fitted_linear(base, base.model)

@@ -259,7 +259,7 @@ SIZES = [
 
 @pytest.mark.chance(6e-10)
 @pytest.mark.parametrize(("trainings", "read"), SIZES)
-def test_many_models_and_their_predictions_tell_nothing_of_s(
+def test_many_models_and_their_predictions_reveal_nothing_about_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainings: int, read: Read
 ) -> None:
     private = Consortium.paid(tmp_path, COUNT, False, monkeypatch)
@@ -270,7 +270,7 @@ def test_many_models_and_their_predictions_tell_nothing_of_s(
 
 
 @pytest.mark.parametrize(("trainings", "read"), SIZES)
-def test_without_the_defences_the_same_predictions_tell_s(
+def test_without_the_defences_the_same_predictions_reveal_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainings: int, read: Read
 ) -> None:
     """The control: s of every record."""

@@ -101,7 +101,7 @@ def test_another_id_rule_is_refused_in_one_line(spent: Any, rule: str) -> None:
     assert "the description makes ids of column 'id', " in said and "were made of column 'id': under another" in said
 
 
-def test_without_the_binding_another_rule_starts_anew(spent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_binding_another_rule_starts_again(spent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     home, options = spent
     (home / "own.toml").write_text(DESCRIPTION.replace('id = "id"', 'id = { columns = ["id", "id2"] }'))
     for name in ("bank.csv", "clinic.csv"):

@@ -276,7 +276,7 @@ class Fault(Exception):
 
 
 @pytest.mark.parametrize(("behind", "steps", "charged"), [(None, 3, 5), (1, 2, 6)])
-def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, charged, tmp_path):
+def test_a_stopped_run_continues_and_pays_for_each_release_once(behind, steps, charged, tmp_path):
     """Stopped in step 3 of 5. A party that did not keep it sends all back to step 2: the third is paid anew."""
     config = DpConfig(units=2, steps=5, sampling=0.5)
     opened, together = {rank: [] for rank in EVERYONE}, threading.Barrier(PARTIES)

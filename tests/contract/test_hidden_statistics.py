@@ -36,7 +36,7 @@ def without_absent(consortium: Consortium, rank: int, has: np.ndarray) -> dict[s
     return {name: block * has[:, rank : rank + 1] for name, block in consortium.party_columns(rank).items()}
 
 
-def test_tables_are_those_of_the_common_records_and_their_number_is_told() -> None:
+def test_tables_are_those_of_the_common_records_and_their_number_is_opened() -> None:
     consortium = Consortium(ROWS)
     has = held(consortium, 0.6)
 

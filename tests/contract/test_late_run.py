@@ -79,7 +79,7 @@ DEFAULT = ["sketch-0", "sketch-1", "head", "head output"]
 
 @pytest.mark.parametrize("private", [False, True], ids=["not private", "the default"])
 @pytest.mark.parametrize("opened", [False, True], ids=["before it", "half way"])
-def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, private, tmp_path, monkeypatch):
+def test_a_run_that_stopped_at_its_late_release_continues_and_pays_once(opened, private, tmp_path, monkeypatch):
     """Half way, its tables are out and paid for but in no checkpoint: nothing is left in the cap for other noise."""
     options, charges = ({}, DEFAULT) if private else (OPTIONS, CHARGES)
     refresh = Discovery.refresh

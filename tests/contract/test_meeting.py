@@ -117,7 +117,7 @@ def certificate(folder: Path, begins: datetime.timedelta, ends: datetime.timedel
 
 
 @pytest.mark.parametrize(("begins", "ends"), [(1, 2), (-2, -1)], ids=["not yet", "no longer"])
-def test_a_wrong_clock_is_said_at_its_own_host_with_both_times(tmp_path: Path, begins: int, ends: int) -> None:
+def test_a_wrong_clock_is_reported_at_its_own_host_with_both_times(tmp_path: Path, begins: int, ends: int) -> None:
     day = datetime.timedelta(days=1)
     with pytest.raises(ConfigError, match=r"the clock of this host says .* UTC, but .* valid from .* UTC to .* UTC"):
         check_own_clock(certificate(tmp_path, begins * day, ends * day))
@@ -153,7 +153,7 @@ def take_part(config: SessionConfig, listeners: list[Any], node: int) -> str:
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_one_that_cannot_take_part_tells_all_others_at_once(bad: int) -> None:
+def test_a_process_that_cannot_take_part_informs_all_others_at_once(bad: int) -> None:
     config, listeners = local_config(2, names=("bank", "employer"))
     others = [node for node in range(3) if node != bad]
     reason = "its data, or other files that it was given, cannot be used (InputError)"
@@ -185,7 +185,7 @@ def test_one_that_comes_later_hears_that_two_others_differ(caplog: pytest.LogCap
     assert "another configuration: idle is " in heard, heard
 
 
-def test_who_is_awaited_is_said_with_the_time_left(
+def test_awaited_peers_are_reported_with_the_time_left(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(rendezvous, "_SAY_SECONDS", 0.2)
@@ -274,7 +274,7 @@ def test_an_address_is_free_as_soon_as_all_have_met() -> None:
 
 
 @pytest.mark.parametrize("under_way", [False, True], ids=["connected", "handshake under way"])
-def test_a_process_that_gives_up_tells_peers_that_it_has_not_taken_yet(
+def test_a_process_that_gives_up_informs_peers_that_still_wait(
     under_way: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise its peers report a closed connection instead of the party that caused the stop."""

@@ -265,7 +265,7 @@ def test_in_plaintext_the_head_depends_on_s_through_tables_only():
     assert not np.array_equal(plain_head(None, NOT_PRIVATE), plain_head(1, NOT_PRIVATE))
 
 
-def test_in_secret_the_head_depends_on_s_through_tables_only():
+def test_under_mpc_the_head_depends_on_s_through_tables_only():
     """With the same masks and noise the shares of the head are equal to the last bit."""
 
     def words(order, options):

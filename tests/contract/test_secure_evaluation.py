@@ -61,7 +61,7 @@ def exact(sizes, min_group, parties=2):
         ((120, 90, 0), [[], [], ["positive_rate", "tpr", "fpr"]]),
     ],
 )
-def test_small_groups_are_left_out_in_secret_as_in_plaintext(sizes, too_few):
+def test_small_groups_are_left_out_under_mpc_as_in_plaintext(sizes, too_few):
     figures, (logits, label, codes) = exact(sizes, 20)
     scored = utility(logits, label, "binary") + group_gaps(logits, label, codes, "binary", 20)
     for entry in scored:
@@ -79,14 +79,14 @@ def test_small_groups_are_left_out_in_secret_as_in_plaintext(sizes, too_few):
             assert rate["low"] < rate["value"] < rate["high"]
 
 
-def test_one_person_of_a_group_has_no_gap_that_tells_its_decision():
+def test_one_person_of_a_group_has_no_gap_that_reveals_its_decision():
     """Two groups, one of them a single record: before, the gap was that record's decision and label."""
     figures, _ = exact((150, 1), 20)
     assert "dp_gap" not in figures["metrics"] and "eo_gap" not in figures["metrics"]
     assert figures["groups"][1]["too_few"] == ["positive_rate", "tpr", "fpr"]
 
 
-def test_without_a_floor_the_gap_would_tell_it():
+def test_without_a_floor_the_gap_would_reveal_it():
     """The test above can fail: with a floor of one record the decision of that person is there to read."""
     figures, (logits, _, codes) = exact((150, 1), 1)
     alone, others = (logits[codes == 1] > 0).mean(), (logits[codes == 0] > 0).mean()
@@ -127,7 +127,7 @@ def moved(task, sizes, min_group, models=("all", "null_all")):
     ("task", "sizes", "min_group"),
     [("binary", (120, 60), 20), ("binary", (90, 60, 40), 25), ("multiclass", (90, 60), 20)],
 )
-def test_net_flips_in_secret_are_those_in_plaintext(task, sizes, min_group):
+def test_net_flips_under_mpc_are_those_in_plaintext(task, sizes, min_group):
     """With three groups some of the six pairs are too small, and left out in both."""
     metrics, flips, net = moved(task, sizes, min_group)
     assert metrics["net_all"] == pytest.approx(net, abs=2e-3) and net > 0.02
@@ -141,7 +141,7 @@ def test_a_null_control_opens_its_flips_alone():
     assert {name for name in metrics if name.endswith("null_all")} == {"fr_null_all"}
 
 
-def test_net_flips_of_too_few_records_are_not_told():
+def test_net_flips_of_too_few_records_are_not_reported():
     metrics, flips, net = moved("binary", (120, 15), 200)
     assert net is None and "net_all" not in metrics and metrics["fr_all"] == pytest.approx(flips, abs=1e-4)
     assert not any(name.startswith("enough") for name in metrics)

@@ -167,7 +167,7 @@ def test_the_opened_gradient_is_dithered(monkeypatch):
 
 
 @pytest.mark.chance(1e-12)
-def test_the_dither_is_as_large_as_a_unit_in_the_last_place():
+def test_the_dither_is_one_unit_in_the_last_place():
     """A head of zeros has a gradient of zeros, so what is opened is the dither: uniform over 2^-16 around zero.
 
     Both parts of it: c V, of 72 words, and Q^T c w, of 48. None of these in the outer half, or none

@@ -105,7 +105,7 @@ class Steps:
         return run_session(job, PARTIES, ReleasePlan([shown, *split_releases(PARTIES, config)]))
 
 
-def test_it_stops_where_the_letter_stops_also_from_a_kept_state() -> None:
+def test_it_stops_where_the_paper_faithful_method_stops_also_from_a_saved_state() -> None:
     """A state that forgot the best step, or how long ago it was, would stop later. 37 rounds, as the page says."""
     steps = Steps("binary")
     expected = steps.stops()
@@ -118,7 +118,7 @@ def test_it_stops_where_the_letter_stops_also_from_a_kept_state() -> None:
 @pytest.mark.parametrize(
     ("task", "penalised", "tolerance"), [("regression", True, 2e-3), ("multiclass", False, 2e-3)]
 )
-def test_other_tasks_have_the_objective_of_the_letter(task: str, penalised: bool, tolerance: float) -> None:
+def test_other_tasks_have_the_paper_faithful_objective(task: str, penalised: bool, tolerance: float) -> None:
     steps = Steps(task, penalised)
     for values, bits, _ in steps.secret():
         assert np.allclose(values, [steps.objective(k) for k in range(len(bits))], atol=tolerance)

@@ -431,7 +431,7 @@ def test_pinned_whole_numbers_have_exact_products_over_many_bands() -> None:
     run_session(job)
 
 
-def test_a_saved_share_is_restored_in_another_session_and_tells_nothing_alone() -> None:
+def test_a_saved_share_is_restored_in_another_session_and_alone_reveals_nothing() -> None:
     def first(session: Session) -> np.ndarray:
         return save_share(session.share(X if session.rank == 0 else None, owner=0, shape=X.shape, bits=24))
 

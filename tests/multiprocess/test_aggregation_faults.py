@@ -8,7 +8,7 @@ from secure_sccvfl.protocols.records.chain import read_chain
 from tests.multiprocess.byhand import ByHand
 
 
-def test_a_party_that_vanishes_after_the_roster_stops_all_and_nothing_is_opened(tmp_path: Path) -> None:
+def test_a_party_that_drops_out_after_the_roster_stops_all_and_nothing_is_opened(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path)
     try:
         by_hand.start("dealer")

@@ -98,7 +98,7 @@ def logs(folder: Path) -> set[Path]:
     return set(folder.glob("party-*/releases*.jsonl"))
 
 
-def test_a_kill_in_a_phase_stops_all_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_kill_in_a_phase_stops_all_and_the_run_continues(tmp_path: Path) -> None:
     dataset, folder = write_overlap(tmp_path / "data"), tmp_path / "run"
 
     def config(**more: Any) -> SessionConfig:

@@ -142,7 +142,7 @@ def test_what_was_opened_is_what_was_declared_and_paid_for(german: Path) -> None
     assert opened == expected
 
 
-def test_all_parties_decide_alike_and_the_audit_log_has_the_numbers(german: Path) -> None:
+def test_all_parties_make_the_same_decisions_and_the_audit_log_has_the_numbers(german: Path) -> None:
     results = [result(german, rank) for rank in range(PARTIES)]
     assert results[0]["roles"] == results[1]["roles"] == results[2]["roles"] and len(results[0]["roles"]) == 19
     entries = [read_audit(german / f"party-{rank}" / "audit.jsonl") for rank in range(PARTIES)]

@@ -45,7 +45,7 @@ def assert_stopped(endings: dict[str, tuple[int, str]], *culprits: str) -> None:
     )
 
 
-def test_when_one_partys_data_are_bad_the_others_are_told_at_once(tmp_path: Path) -> None:
+def test_when_one_partys_data_are_bad_the_others_are_informed_at_once(tmp_path: Path) -> None:
     """They hear of the party and the kind of error long before the time to connect is over; of the cell, nothing."""
     rows = heart_rows()
     write_own(tmp_path / "good", rows)

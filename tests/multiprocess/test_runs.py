@@ -45,7 +45,7 @@ def frames_run(tmp_path_factory: pytest.TempPathFactory) -> scc.Run:
     return run
 
 
-def test_frames_are_private_files_beside_the_run(frames_run: scc.Run) -> None:
+def test_frames_are_private_files_next_to_the_run(frames_run: scc.Run) -> None:
     runs = frames_run.folder.parent
     assert {path.name for path in runs.iterdir()} == {"a", "a-data", "sccvfl-ledgers"}
     files = sorted((runs / "a-data").iterdir())
@@ -54,7 +54,7 @@ def test_frames_are_private_files_beside_the_run(frames_run: scc.Run) -> None:
     assert all(path.name not in (frames_run.folder / "audit.jsonl").read_text() for path in files)
 
 
-def test_a_run_tells_its_figures_and_its_price(frames_run: scc.Run) -> None:
+def test_a_run_reports_its_figures_and_its_price(frames_run: scc.Run) -> None:
     assert {"acc", "fr_own", "positive_rate"} <= set(
         frames_run.metrics.index
     ) and "fr_null_own" in frames_run.metrics.index
@@ -88,7 +88,7 @@ def test_a_changed_run_is_not_trusted(frames_run: scc.Run, tmp_path: Path) -> No
         frames_run.verify(seal="0" * 12)
 
 
-def test_predictions_in_secret_are_those_of_the_joined_model(run: Path) -> None:
+def test_predictions_under_mpc_are_those_of_the_joined_model(run: Path) -> None:
     """The shares of all parties, put together by the harness, give the same probabilities.
 
     On a copy of the run: predictions write to its logs, and lock them.

@@ -102,7 +102,7 @@ def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
         assert not any(length in rows for entry in entries for length in entry["shape"])
 
 
-def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
+def test_new_records_are_scored_under_mpc_for_one_receiver(run, tmp_path):
     data = pooled("german", 3)
     rows = make_split(data, "iid", 0).test[:40]
     source = ROOT / "secure_sccvfl" / "data" / "embedded" / "german.csv"
@@ -159,7 +159,7 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
 @pytest.mark.parametrize(
     ("mode", "labels_leak"), [pytest.param("split", True, marks=pytest.mark.slow), ("dp", False)]
 )
-def test_other_modes_say_what_their_gradients_tell(mode, labels_leak, tmp_path):
+def test_other_modes_state_what_their_gradients_reveal(mode, labels_leak, tmp_path):
     run_mpc("--parties", "3", "--mode", mode, "--no-harness", "--out", "run", *SHORT, cwd=tmp_path)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["mode"] == mode and len(report["label_inference"]) == 3
@@ -242,7 +242,7 @@ def refuse_another_seed(run):
 
 
 @pytest.mark.chance(1e-9)
-def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
+def test_a_killed_party_stops_all_and_the_run_continues_from_the_checkpoint(tmp_path):
     """Kill in the middle of training; after resuming the run is whole and each release was paid for once.
 
     test_hosts.py kills a run with a private head; test_dp_mode.py and test_split_training.py stop other modes.

@@ -293,7 +293,7 @@ def test_lists_that_are_not_shuffled_are_noticed(monkeypatch: pytest.MonkeyPatch
     assert failed["whose records"] and failed["where common records are"] and not failed["elements"]
 
 
-def test_all_orders_are_alike() -> None:
+def test_all_orders_are_equally_likely() -> None:
     """Each of 24 orders of four, as often as the others: 24,000 draws of a fixed stream."""
     stream = Stream(bytes(32), "test")
     drawn = [tuple(stream.draw().order(4)) for _ in range(24_000)]

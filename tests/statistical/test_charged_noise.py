@@ -106,7 +106,7 @@ def test_every_charged_kind_has_its_noise_tested() -> None:
     assert NOISES.keys() == {kind.name for kind in charged_kinds()}
 
 
-def test_so_many_values_tell_wrong_noise_from_right() -> None:
+def test_this_many_values_distinguish_wrong_noise_from_right() -> None:
     """Power above .99 at a false-alarm rate far below 1e-6; half the noise is missed less often than 1e-12."""
     assert all(scale_power(ENOUGH, ratio, LEVEL) > 0.99 for ratio in (1 / 2, 2 / 3, 3 / 2))
     assert 1 - scale_power(ENOUGH, 1 / 2, LEVEL) < 1e-12

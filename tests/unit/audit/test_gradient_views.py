@@ -67,14 +67,14 @@ def verdict(source: str) -> Row:
     return attacks.rows[0]
 
 
-def test_gradients_of_all_steps_that_tell_s_are_called_a_leak() -> None:
+def test_gradients_of_all_steps_that_reveal_s_are_reported_as_a_leak() -> None:
     row = verdict("s")
     assert row.leak and row.gain_low is not None and row.gain_low > 0.1
     assert row.related is not None and row.related > 0.05, "no single step tells it: only all of them together do"
 
 
 @pytest.mark.parametrize("source", ["shuffled", "warm-up"])
-def test_gradients_that_do_not_tell_s_are_not_called_a_leak(source: str) -> None:
+def test_gradients_that_do_not_reveal_s_are_not_reported_as_a_leak(source: str) -> None:
     row = verdict(source)
     assert row.leak is False and row.rate < 0.6
 

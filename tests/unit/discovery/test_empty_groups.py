@@ -77,7 +77,7 @@ def test_malformed_codes_are_still_refused(codes: list[float]) -> None:
     assert (check_groups(np.array([1, 1]), 2, 2) == 1).all()
 
 
-def test_the_holder_alone_is_warned_and_goes_on(tmp_path: Path) -> None:
+def test_only_the_holder_is_warned_and_continues(tmp_path: Path) -> None:
     path = write(tmp_path, office={"old": ["yes"] * 200}, n=200)
     with pytest.warns(DataWarning, match=r"'old': no training record of \['no'\]"):
         held = own_part(path, 1, 0).protected[0].codes

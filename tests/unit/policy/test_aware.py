@@ -99,7 +99,7 @@ def test_a_card_that_leaves_a_column_to_discovery_is_refused(tmp_path):
 
 @pytest.mark.parametrize("pooled", [True, False])
 @pytest.mark.parametrize(("asked", "what"), [("scores", "scores"), ("what_if", "decisions in other groups")])
-def test_what_tells_s_of_a_model_that_uses_it_is_opened_on_public_data_alone(pooled, asked, what):
+def test_values_that_reveal_s_of_a_model_that_uses_it_are_opened_on_public_data_only(pooled, asked, what):
     lasting = replace(FULL, review_due="2999-01-31")
     model = SimpleNamespace(aware=lasting, held_out=SimpleNamespace(pooled=pooled))
     job = SimpleNamespace(model=model, card=None, options=RunOptions.of_flat(**{asked: True}))

@@ -98,7 +98,7 @@ def test_an_own_certificate_that_is_not_pinned_is_an_error_at_start(consortium: 
         listener.close()
 
 
-def test_a_caller_that_the_authority_made_is_turned_away_and_the_session_goes_on(
+def test_a_caller_that_the_authority_made_is_rejected_and_the_session_continues(
     consortium: Consortium, caplog: pytest.LogCaptureFixture
 ) -> None:
     config, listeners = local_config(PARTIES, certificates=consortium.prints)

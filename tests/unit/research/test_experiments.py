@@ -264,7 +264,7 @@ def test_committed_rows_are_compared_with_a_new_run(fast, tmp_path, capsys):
     assert before == {path: path.read_bytes() for path in tmp_path.glob("**/*") if path.is_file()}
 
 
-def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkeypatch):
+def test_a_stopped_plan_continues_and_reports_its_progress(fast, tmp_path, monkeypatch):
     progress = []
     run_plan(TINY, tmp_path, 1, lambda *at: progress.append(at))
     assert progress == [("one", 0, 4), ("one", 1, 4), ("one", 2, 4), ("two", 2, 4), ("two", 3, 4), ("two", 4, 4)]

@@ -100,7 +100,7 @@ def test_a_late_release_without_budget_leaves_the_masks_and_the_tables():
     assert kept[-1].refreshes == 4, "a resumed run does not ask again"
 
 
-def test_a_run_goes_on_from_every_state_to_the_same_model():
+def test_a_run_continues_from_every_state_to_the_same_model():
     model, kept, _ = run(gaussian())
     moments = {(state.refreshes, len(state.trials), state.taken) for state in kept}
     assert {(2, 0, 0), (3, 0, 0), (4, 0, 0), (4, 0, 9)} <= moments, "before and after each late release"
@@ -234,7 +234,7 @@ def test_a_private_head_is_the_same_from_any_start(monkeypatch):
     assert far <= 2 * TOLERANCE * len(SPLIT.train) / 30.0
 
 
-def test_a_private_run_goes_on_from_every_state_without_a_second_release():
+def test_a_private_run_continues_from_every_state_without_a_second_release():
     model, _, kept = private_run()
     for state in kept:
         again, seen, _ = private_run(state)

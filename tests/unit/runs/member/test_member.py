@@ -89,7 +89,7 @@ def after_train(out: Path) -> None:
     ended(out / "train")
 
 
-def test_all_go_on_with_the_first_job_that_somebody_has_not_ended(tmp_path: Path) -> None:
+def test_all_continue_with_the_first_job_that_some_party_has_not_ended(tmp_path: Path) -> None:
     """One host has ended training, one has checkpoints, so training goes on from these, at all."""
     assert stand(tmp_path / "a", after_train, after_selftest, after_train) == [(1, True)] * 3
     assert stand(tmp_path / "b", after_train, after_train) == [(2, False)] * 2
@@ -97,7 +97,7 @@ def test_all_go_on_with_the_first_job_that_somebody_has_not_ended(tmp_path: Path
     assert stand(tmp_path / "d", after_train, lambda out: None) == [(0, False)] * 2, "a host that lost its folder"
 
 
-def test_folders_of_different_runs_do_not_go_on(tmp_path: Path) -> None:
+def test_folders_of_different_runs_do_not_continue(tmp_path: Path) -> None:
     with pytest.raises(ExceptionGroup) as caught:
         stand(tmp_path, after_train, lambda out: ended(out / "selftest", "b"))
     assert all("different runs: their ends of selftest differ" in str(e) for e in caught.value.exceptions)
