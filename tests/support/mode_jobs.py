@@ -50,7 +50,7 @@ def split() -> Made:
         problem, generators = Problem("binary", 1, train, validation), generators_of(ready, session.rank)
         model = SplitTrainer(engine, problem, ready.roles, generators, config, 0).run()
         (party,) = test.parties
-        model.engine.logits(model.head, {session.rank: model.encoders[session.rank](party.inputs)})
+        model.engine.logits(model.head, {session.rank: model.encoder(party.inputs)})
         return model.head.weights.weight, model.head.weights.bias
 
     return job, ReleasePlan([shown(), *split_releases(PARTIES, config)])
