@@ -44,7 +44,7 @@ def tells(absent: int | None) -> bool:
 
 @pytest.mark.chance(1e-9)  # three checks
 @pytest.mark.parametrize("absent", [None, 2])
-def test_a_masked_vector_tells_nothing(absent: int | None) -> None:
+def test_a_masked_vector_reveals_nothing(absent: int | None) -> None:
     """With party 2 absent the sum tells party 0 the vector, as it says; the ring elements that it receives still do
     not.
     """

@@ -172,7 +172,7 @@ def test_stale_shares_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (first == second).all()
 
 
-def test_the_dealer_is_told_the_same_whatever_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dealer_receives_the_same_whatever_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that reaches the dealer after the key agreement: requests, equal byte for byte."""
     heard: list[bytes] = []
     honest = Dealer._obey

@@ -37,7 +37,7 @@ def tells() -> bool:
 
 
 @pytest.mark.chance(1e-9)  # six checks
-def test_masked_blocks_tell_nothing():
+def test_masked_blocks_reveal_nothing():
     assert not tells()
 
 
@@ -52,7 +52,7 @@ def test_a_missing_mask_is_noticed(monkeypatch: pytest.MonkeyPatch):
     assert tells()
 
 
-def test_the_dealer_is_told_the_same_whatever_the_data_are():
+def test_the_dealer_receives_the_same_whatever_the_data_are():
     first, second = (views(secret).messages for secret in (0, 1))
     assert first == second and first[0] == first[1] == first[2] and len(first[0]) > 3
 
