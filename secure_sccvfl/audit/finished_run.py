@@ -39,8 +39,7 @@ from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
-from secure_sccvfl.evaluation.methods import affine_white_box
-from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder
+from secure_sccvfl.evaluation.methods import white_box_of
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.protocols.net.link import HEADER
 from secure_sccvfl.protocols.net.transport import Array, Spec, describe
@@ -207,35 +206,6 @@ class FinishedRun:
             if logs:
                 odds.append(np.sum([bins[name] @ logs[name] for name in logs], axis=0))
         return np.hstack([np.zeros((len(self.rows), 0)), *odds])
-
-
-def white_box_of(
-    weight: np.ndarray, bias: np.ndarray, encoders: Mapping[int, Encoder], parties: Sequence[Party]
-) -> TorchLogits:
-    widths = [party.layout.width for party in parties]
-    encode = [_in_torch(encoders[party.rank], party) for party in parties]
-
-    def logits(x: torch.Tensor) -> torch.Tensor:
-        parts = zip(encode, x.split(widths, dim=1), strict=True)
-        return torch.cat([one(part) for one, part in parts], dim=1) @ torch.tensor(weight) + torch.tensor(bias)
-
-    return logits
-
-
-def _in_torch(encoder: Encoder, party: Party) -> TorchLogits:
-    if isinstance(encoder, NetworkEncoder):
-        network = encoder
-        return lambda x: network.activations(x.float()).double()
-    if isinstance(encoder, FeatureEncoder):
-        plain, layer = _in_torch(encoder.plain, party), encoder
-        weight, bias, mean = (torch.tensor(v) for v in (layer.weight, layer.bias, layer.mean))
-
-        def features(x: torch.Tensor) -> torch.Tensor:
-            base = plain(x)
-            return torch.cat([base, torch.relu(base @ weight + bias) - mean], dim=1)
-
-        return features
-    return affine_white_box(np.eye(encoder.columns), np.zeros(encoder.columns), {party.rank: encoder}, (party,))
 
 
 def write_records(data: Dataset, rows: np.ndarray, path: Path) -> None:

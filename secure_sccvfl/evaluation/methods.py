@@ -6,7 +6,7 @@ baselines run on the plaintext engine. Networks of the paper are research code, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,14 +16,14 @@ from sklearn.linear_model import LogisticRegression
 
 from secure_sccvfl.audit.attacks.view import Gradients, TorchLogits
 from secure_sccvfl.data.dataset import Dataset
-from secure_sccvfl.data.layout import unit_cuts
+from secure_sccvfl.data.layout import Layout, unit_cuts
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.registry import Registry
 from secure_sccvfl.data.splits import Split, expected_training_records
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.scoring import AwarePredictor, Predictor
 from secure_sccvfl.models.counterfactuals import public_targets
-from secure_sccvfl.models.encoders import Encoder, PlainEncoder
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
@@ -318,45 +318,60 @@ def linear_head(model: Model, parties: tuple[Party, ...]) -> tuple[np.ndarray, n
 
 
 def sealed_white_box(model: Model, parties: tuple[Party, ...]) -> TorchLogits:
-    """The sealed model in torch, for an attacker who knows everything (plain encoders only)."""
+    """The sealed model in torch, for an attacker who knows everything."""
     if isinstance(model.head, ModuleHead):
         head, width = model.head, sum(model.encoders[p.rank].columns for p in parties)
-        encode = affine_white_box(np.eye(width), np.zeros(width), model.encoders, parties)
+        encode = white_box_of(np.eye(width), np.zeros(width), model.encoders, parties)
         return lambda x: head.in_torch(encode(x)) / model.temperature
     weight, bias = linear_head(model, parties)
-    return affine_white_box(weight / model.temperature, bias / model.temperature, model.encoders, parties)
+    return white_box_of(weight / model.temperature, bias / model.temperature, model.encoders, parties)
 
 
-def affine_white_box(
-    weight: np.ndarray, bias: np.ndarray, encoders: Mapping[int, Encoder], parties: tuple[Party, ...]
+def white_box_of(
+    weight: np.ndarray, bias: np.ndarray, encoders: Mapping[int, Encoder], parties: Sequence[Party]
 ) -> TorchLogits:
-    """A head on plain encoders in torch, as a function of all parties' input space."""
-    head, offset = torch.tensor(weight), torch.tensor(bias)
-    means, shown = [], []
-    for party in parties:
-        encoder = encoders[party.rank]
-        if not isinstance(encoder, PlainEncoder):
-            raise TypeError(f"no white box for encoder {type(encoder).__name__}")
-        means.append(encoder.mean)
-        shown.append(encoder.shown)
-    mean, head = torch.tensor(np.concatenate(means)), torch.tensor(np.concatenate(shown))[:, None] * head
+    """A head on local encoders in torch, as a function of all parties' input space."""
+    widths, head, offset = [p.layout.width for p in parties], torch.tensor(weight), torch.tensor(bias)
+    encode = [in_torch(encoders[p.rank], p.layout) for p in parties]
 
     def logits(x: torch.Tensor) -> torch.Tensor:
-        columns, at = [], 0
-        for party in parties:
-            for block in party.layout.blocks:
-                part = x[:, at + block.start : at + block.stop]
-                if not block.one_hot:
-                    edges = torch.tensor(unit_cuts(block.feature))
-                    steps = ((part[:, :1] - edges[:-1]) / edges.diff()).clamp(0.0, 1.0)
-                    missing = part[:, 1:]
-                    steps = torch.where(missing > 0.5, 0.5, steps) if missing.shape[1] else steps
-                    part = torch.cat([steps, missing], dim=1)
-                columns.append(part)
-            at += party.layout.width
-        return (torch.cat(columns, dim=1) - mean) @ head + offset
+        pieces = zip(encode, x.split(widths, dim=1), strict=True)
+        return torch.cat([one(piece) for one, piece in pieces], dim=1) @ head + offset
 
     return logits
+
+
+def in_torch(encoder: Encoder, layout: Layout) -> TorchLogits:
+    """The encodings of one party in torch, differentiable in its columns."""
+    if isinstance(encoder, NetworkEncoder):
+        network = encoder
+        return lambda x: network.activations(x.float()).double()
+    if isinstance(encoder, FeatureEncoder):
+        plain = in_torch(encoder.plain, layout)
+        layer, shift, centre = (torch.tensor(v) for v in (encoder.weight, encoder.bias, encoder.mean))
+
+        def features(x: torch.Tensor) -> torch.Tensor:
+            base = plain(x)
+            return torch.cat([base, torch.relu(base @ layer + shift) - centre], dim=1)
+
+        return features
+    if not isinstance(encoder, PlainEncoder):
+        raise TypeError(f"no white box for encoder {type(encoder).__name__}")
+    mean, shown = torch.tensor(encoder.mean), torch.tensor(encoder.shown)
+
+    def columns(x: torch.Tensor) -> torch.Tensor:
+        blocks = []
+        for block in layout.blocks:
+            part = x[:, block.columns]
+            if not block.one_hot:
+                edges, missing = torch.tensor(unit_cuts(block.feature)), part[:, 1:]
+                steps = ((part[:, :1] - edges[:-1]) / edges.diff()).clamp(0.0, 1.0)
+                steps = torch.where(missing > 0.5, 0.5, steps) if missing.shape[1] else steps
+                part = torch.cat([steps, missing], dim=1)
+            blocks.append(part)
+        return (torch.cat(blocks, dim=1) - mean) * shown
+
+    return columns
 
 
 def _encodings(model: Model, parties: tuple[Party, ...]) -> Callable[[np.ndarray], np.ndarray]:
@@ -479,7 +494,7 @@ def _aware_white_box(model: Model, parties: tuple[Party, ...], codes: np.ndarray
         at += encoder.columns
     whole = np.concatenate(weights, axis=1) / model.temperature
     boxes = [
-        affine_white_box(w, b / model.temperature, model.encoders, parties) for w, b in zip(whole, bias, strict=True)
+        white_box_of(w, b / model.temperature, model.encoders, parties) for w, b in zip(whole, bias, strict=True)
     ]
     member = torch.tensor(np.eye(len(boxes))[codes])[:, :, None]
     return lambda x: (torch.stack([box(x) for box in boxes], dim=1) * member).sum(dim=1)

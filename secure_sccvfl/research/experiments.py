@@ -34,7 +34,6 @@ from secure_sccvfl.evaluation.methods import (
     Fitted,
     Method,
     Prepared,
-    affine_white_box,
     cycle_error,
     default_run,
     drop_m,
@@ -45,6 +44,7 @@ from secure_sccvfl.evaluation.methods import (
     scc,
     sealed,
     trained,
+    white_box_of,
     with_inputs,
     with_kappa,
     with_net_penalty,
@@ -501,7 +501,7 @@ def parity(ready: Prepared) -> Fitted:
         parties = with_inputs(ready.parties, inputs)
         return engine.logits(head, {p.rank: model.encoders[p.rank](p.inputs) for p in parties})
 
-    box = affine_white_box(head.weight, head.bias, model.encoders, ready.parties)
+    box = white_box_of(head.weight, head.bias, model.encoders, ready.parties)
     return Fitted(predict, box, additive=True)
 
 
