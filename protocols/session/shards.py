@@ -9,8 +9,8 @@ A party's process in the head group runs the same program as without shards. A t
 `ShardedTensor`, the name of one tensor in each shard session. Operators on it become orders to the own workers, in
 the same order at every party. What is small travels with an order as this party's share; what only the owner knows,
 as its rows. A sum over rows (X^T r, X^T X, counts by group) returns to the head process as its workers' shares, and
-these are added there, or kept apart as bands that the head group truncates before it adds them. Noise, charges,
-comparisons of sums and releases are in the head group, once, after the sum.
+these are added there, or kept apart as bands that the head group truncates before it adds them. Logits of which more
+than sums are needed return as shares too. Noise, charges and releases are in the head group, once, after the sum.
 
 | order | rounds | ring elements to each peer, all shards together |
 |---|---|---|
@@ -166,6 +166,11 @@ class ShardedTensor(binding_tensors.Elsewhere):
         result = ShardedTensor(self.shards, rows, (sum(rows), *columns))
         self.shards.order("cat", self, result, [([_Tensor(one.number) for one in parts], dim)] * len(rows))
         return result
+
+    def gathered(self) -> Any:
+        """All rows as a tensor of the head group: workers send their shares to their head process."""
+        answers = self.shards.order("gathered", self, None, [()] * len(self.rows))
+        return self.shards.session.wrap(np.concatenate([words for words, *_ in answers]), answers[0][1])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -410,6 +415,8 @@ def _obeyed(session: Session, tensors: dict[int, Any], order: _Order) -> Any:
     elif name == "bands":
         pinned: Any = binding_tensors.value_of(target)
         result = binding_tensors.of(pinned.chosen(args[0]))
+    elif name == "gathered":
+        result = target
     elif name in (_OVER_ROWS if order.made is None else _BY_ROW):
         result = _in_pieces(target, name, args, options) if name in _WIDE else getattr(target, name)(*args, **options)
     elif name == "drop":

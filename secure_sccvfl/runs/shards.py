@@ -23,8 +23,8 @@ from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_fold
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.runs.process import THREAD_VARIABLES, end_with_parent, same_imports
 
-SHARDED_JOBS = ("train", "bench-shards")
-"""Other jobs of a session file run in the head group alone."""
+SHARDED_JOBS = ("train", "evaluate", "bench-shards")
+"""Other jobs run in the head group alone."""
 _GRACE = 10.0
 
 

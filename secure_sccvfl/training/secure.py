@@ -53,6 +53,7 @@ from secure_sccvfl.training.shared import (
     SharedOptimizer,
     SharedPenalty,
     SharedRows,
+    in_head_group,
     on_diagonal,
     over_all_columns,
     present_rows,
@@ -419,7 +420,9 @@ class SecureEngine:
         slopes = [] if isinstance(heads[0], SharedModule) else [one.slope for one in heads if one.slope is not None]
         with self.session.measure("validation"):
             headroom = [head.headroom(self._logits(heads, batch))]
-            headroom += [head.headroom(one.last_logits) for one in heads if one.last_logits is not None]
+            headroom += [
+                head.headroom(in_head_group(one.last_logits)) for one in heads if one.last_logits is not None
+            ]
             headroom += [room_to_settle(slopes).with_fraction(0)] if slopes else []
         self.stop_outside(crypten.cat(headroom), bool(slopes))
 
@@ -452,7 +455,8 @@ class SecureEngine:
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
             gap = self._gap(heads, batch, penalty)
-            loss = secure_steps.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
+            label = in_head_group(batch.label)
+            loss = secure_steps.mean_losses(self.session, logits, label, heads[0].task, LOGIT_BOUND)
             spread = secure_steps.variance(logits)
             unused = self.session.public(np.zeros(count), WIDE_BITS)  # the release has four numbers for each head
             opened = self._opened(crypten.stack([loss, spread, gap, unused], dim=1), releases.VALIDATION_SUMMARY)
@@ -485,7 +489,8 @@ class SecureEngine:
     ) -> int:
         with self.session.measure("temperature"):
             logits, task = self._logits([trained], batch), trained.task
-            rising = secure_steps.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND)
+            label = in_head_group(batch.label)
+            rising = secure_steps.rising(self.session, logits, label, task, temperatures, LOGIT_BOUND)
             first = np.flatnonzero(self._opened(rising, releases.TEMPERATURE_CHOICE))
         return int(first[0]) if len(first) else len(temperatures) - 1
 
@@ -548,7 +553,7 @@ class SecureEngine:
         for draw in chosen.draws:
             shifts.append(draw @ weights)
             self.session.flush()
-        return [shift.rescale(FRACTION_BITS, sliced=True) for shift in shifts]
+        return [in_head_group(shift.rescale(FRACTION_BITS, sliced=True)) for shift in shifts]
 
     # parts
 
@@ -588,7 +593,7 @@ class SecureEngine:
         bias, weights = crypten.cat([one.weights.bias for one in heads]), self._weights(heads)
         counts = rows.size(1) > weights.size(0)  # the last column is that of the bias
         wide = rows @ crypten.cat([weights, bias[None]]) if counts else rows @ weights + bias
-        return wide.rescale(FRACTION_BITS, sliced=True)
+        return in_head_group(wide.rescale(FRACTION_BITS, sliced=True))
 
     def _weights(self, heads: Sequence[SharedHead]) -> Shared:
         """Weights for unscaled columns, side by side."""

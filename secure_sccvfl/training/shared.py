@@ -21,7 +21,7 @@ from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
 from secure_sccvfl.protocols.dealing.tuples import Request
 from secure_sccvfl.protocols.ring import FRACTION_BITS, INPUT_LIMIT
-from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.session.runtime import MPCTensor, Session, crypten
 from secure_sccvfl.protocols.steps import head
 from secure_sccvfl.protocols.steps.head import Weights
 from secure_sccvfl.protocols.steps.second_order import Curved, Plan, Shared, Slope
@@ -278,6 +278,11 @@ def with_bias(session: Session, rows: SharedRows, tensor: Shared) -> Shared:
     else:
         ones = rows.membership.tensor(session.tall)[:, None]
     return crypten.cat([tensor, ones], dim=1)
+
+
+def in_head_group(tensor: Shared) -> Shared:
+    """A tensor with a row for each record as one of the head group, where it is needed as a whole."""
+    return tensor if isinstance(tensor, MPCTensor) else tensor.gathered()
 
 
 def share_label(session: Session, label: AtHolder, holder: int, shape: tuple[int, int], bits: int) -> Shared:

@@ -18,6 +18,7 @@ from secure_sccvfl.protocols.session.shards import cuts, shard_config
 from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.research.benchmarks.shards import ShardsBenchmark
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.secure import SecureEngine
@@ -72,6 +73,7 @@ def noiseless(monkeypatch):
 
     monkeypatch.setattr(second_order, "noise_of_heads", nothing)
     monkeypatch.setattr(Session, "noise_table", zeros)
+    monkeypatch.setattr(Session, "noise", lambda self, kind, sigma, count, holders, bits: self.zeros((count,), bits))
 
 
 def train(home, rows, run, **options):
@@ -85,20 +87,23 @@ def train(home, rows, run, **options):
     folders = [home / f"party-{rank}" for rank in range(2)]
     models = [load_model(f / "model", jobs[0].data.schema.layouts[rank]) for rank, f in enumerate(folders)]
     text = [(f / name).read_bytes() for f in folders for name in ("releases.jsonl", "ledger.jsonl")]
-    return models, text
+    return models, text, settings
 
 
 HIDDEN = {"align": "hidden", "consistency_from": "records"}
 
 
-@pytest.mark.parametrize("options", [{}, {"consistency_from": "records"}, HIDDEN])
+PUBLIC = {"private_model": False, "pooled": True, "evaluation": "exact", "lambdas": [1.0, 3.0]}
+
+
+@pytest.mark.parametrize("options", [{}, {"consistency_from": "records"}, HIDDEN, PUBLIC])
 def test_releases_and_charges_of_a_whole_run_are_equal_byte_for_byte(tmp_path, noiseless, options):
     rows, runs = two.people(3 * BAND_ROWS + 500, 1), []
     options = {"pooled": False, "evaluation": "noisy", **options}
     for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
         with drawn_from("the same"):
             runs.append(train(tmp_path / name, rows, run, **options))
-    (models, text), (of_shards, sharded_text) = runs
+    (models, text, _), (of_shards, sharded_text, _) = runs
     assert sharded_text == text and len(text) == 4
     for mine, theirs in zip(models, of_shards, strict=True):
         for one, other in zip(mine.noisy_tables, theirs.noisy_tables, strict=True):
@@ -107,6 +112,25 @@ def test_releases_and_charges_of_a_whole_run_are_equal_byte_for_byte(tmp_path, n
     for part in ("weight", "bias"):
         one, other = (combined([getattr(model, part) for model in each]) for each in (models, of_shards))
         assert np.abs(one - other).max() < 1e-4
+
+
+@pytest.mark.parametrize("options", [{}, PUBLIC])
+def test_an_evaluation_opens_the_same_figures(tmp_path, noiseless, options):
+    rows, runs = two.people(3 * BAND_ROWS), []
+    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+        home = tmp_path / name
+        with drawn_from("the same"):
+            _, _, settings = train(home, rows, run_session, **{"pooled": False, "evaluation": "noisy", **options})
+            given = [{**settings, "model": str(home / f"party-{rank}")} for rank in range(2)]
+            jobs = [EvaluateJob(SessionConfig(two.ADDRESSES, options=one), rank) for rank, one in enumerate(given)]
+            work = partial(lambda jobs, session: jobs[session.rank].run(session, lambda *_: None), jobs)
+            found = run(work, parties=2, plan=jobs[0].plan(), folder=home / "figures")
+        log = (home / "figures" / "party-0" / "releases.jsonl").read_bytes()
+        runs.append((log, *(one["metrics"] for one in found)))
+    (log, *figures), (log_of_shards, *figures_of_shards) = runs
+    assert log == log_of_shards and log
+    for one, other in zip(figures, figures_of_shards, strict=True):
+        assert other == pytest.approx(one, abs=2e-4)  # means of logits that are rounded to 2^-16
 
 
 def test_a_shard_cannot_open_anything(monkeypatch):
@@ -263,9 +287,8 @@ def test_settings_are_checked(settings, message):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"mode": "dp"}, "mode dp"),
-        ({"private_model": False, "pooled": True}, "models that are measured exactly"),
-        ({"lambdas": [1.0, 3.0], "evaluation": "exact"}, "models that are measured exactly"),
+        ({"mode": "dp"}, "mode dp with head linear"),
+        ({"mode": "sealed", "head": "mlp", "private_model": False, "pooled": True}, "mode sealed with head mlp"),
     ],
 )
 def test_a_run_that_shards_do_not_cover_is_refused_in_one_line(tmp_path, options, what):
