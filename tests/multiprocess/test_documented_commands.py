@@ -103,8 +103,6 @@ that verdict is no fault of the command; tests/statistical/ and tests/adversaria
 SHIPPED = [path.name.removesuffix(".policy.toml") for path in (ROOT / "secure_sccvfl/data").rglob("*.policy.toml")]
 """Names that stand for a shipped card."""
 NODES = ("run_party", "run_dealer")
-SUPPLIED = {"tags": np.arange(560, dtype=np.uint64)}
-"""What the reader of a Python block is expected to have."""
 
 REVIEWED = """
 dataset = "loans"
@@ -452,7 +450,7 @@ def test_python_blocks(desk: Desk, monkeypatch: pytest.MonkeyPatch, block: Block
         for named in re.findall(r"[\"']([\w-]+\.toml)[\"']", block.text):
             write_described(desk.folder / named)
     if "open_session(" not in block.text:
-        exec(code, dict(SUPPLIED))
+        exec(code, {})
         return
     from secure_sccvfl.protocols.session.node import serve_as_dealer
 
@@ -463,7 +461,7 @@ def test_python_blocks(desk: Desk, monkeypatch: pytest.MonkeyPatch, block: Block
     def party(rank: int) -> None:
         names = {"config": config, "rank": rank, "credentials": credentials(rank, 3)}
         values = np.linspace(-2, 2, 1000) if rank == 0 else None
-        exec(code, {**SUPPLIED, **names, "values": values})
+        exec(code, {**names, "values": values})
 
     parties = [lambda rank=rank: party(rank) for rank in range(3)]
     in_threads([*parties, lambda: serve_as_dealer(config, credentials(3, 3))])
