@@ -63,7 +63,13 @@ class ShardsBenchmark:
         weights = session.open(head.weights.whole, session.declared("predictions"))
         used = [] if session.shards is None else session.shards.used()
         cost, memory = session.total_cost, peak_memory()
-        row = {"seconds": seconds, "rounds": cost.rounds, "sent": cost.sent, "dealer": cost.dealer, "memory": memory}
+        row: Row = {
+            "seconds": seconds,
+            "rounds": cost.rounds,
+            "sent": cost.sent,
+            "dealer": cost.dealer,
+            "memory": memory,
+        }
         row |= {"processor": time.process_time(), "workers": [asdict(one) for one in used]}
         return {"ok": True, "rows": [{**row, "weights": np.asarray(weights)[:, 0].tolist()}]}
 
@@ -73,7 +79,7 @@ def measure_shards(rows: int, columns: int, counts: list[int], tell: Tell) -> Re
     measured, reference = list[Row](), None
     for count in counts:
         tell(f"{rows} x {columns}: {f'{count} workers of each party' if count else 'one session'}")
-        settings = {"shards": {"count": count}} if count else {}
+        settings: Row = {"shards": {"count": count}} if count else {}
         parties = [mine[0] for mine in run_ours("bench-shards", {"rows": rows, "columns": columns}, **settings)[0]]
         weights = np.array(parties[0]["weights"])
         reference = weights if reference is None else reference
