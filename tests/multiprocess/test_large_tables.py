@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +17,6 @@ COLUMNS = 1600
 USED = 8
 MOST = 2 * 1024**2
 """Kilobytes that the largest process may hold at its peak."""
-PEAK = """
-import resource, subprocess, sys
-code = subprocess.run(sys.argv[1:]).returncode
-print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-sys.exit(code)
-"""
 DESCRIPTION = """
 name = "large"
 task = "binary"
@@ -62,16 +60,30 @@ def write(folder: Path, records: int, file: str) -> int:
     return (folder / "bank.parquet").stat().st_size
 
 
-def train(folder: Path) -> int:
-    """Train under MPC; the peak memory of the largest process, in kilobytes."""
+def peaks(session: int) -> dict[int, int]:
+    """The peak memory, in kilobytes, of each process that runs in an operating-system session."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, StopIteration):  # it ended
+            if os.getsid(int(path.name)) == session:
+                lines = (path / "status").read_text().splitlines()
+                found[int(path.name)] = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return found
+
+
+def train(folder: Path) -> list[int]:
+    """Train under MPC; the peak memory of each process, in kilobytes, the largest first."""
     program = [sys.executable, "-m", "secure_sccvfl", "run", "--dataset", "large.toml", "--out", "run"]
     program += ["--set", "privacy.delta=1e-6", "--set", "evaluation.delta=1e-6"]  # below 1 / records
-    ran = subprocess.run(
-        [sys.executable, "-c", PEAK, *program], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    largest: Counter[int] = Counter()
+    with (folder / "log.txt").open("w") as log:
+        process = subprocess.Popen(program, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        while process.poll() is None:  # the parties are children of a fork server, which nobody waits for
+            largest |= Counter(peaks(process.pid))
+            time.sleep(0.1)
+    assert process.returncode == 0, (folder / "log.txt").read_text()[-3000:]
     assert (folder / "run" / "report.html").is_file()
-    return int(ran.stdout.split()[-1])
+    return sorted(largest.values(), reverse=True)
 
 
 @pytest.mark.slow
@@ -82,4 +94,5 @@ def test_five_gigabytes_train_within_two_per_process(file: str, tmp_path: Path) 
     if file == "bank.sql":
         pytest.importorskip("duckdb")
     assert write(tmp_path, 400_000, file) > 5e9
-    assert train(tmp_path) < MOST
+    largest = train(tmp_path)
+    assert len(largest) >= 4 and largest[0] < MOST, "at least the program, two parties and the dealer"
