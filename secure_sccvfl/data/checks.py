@@ -287,6 +287,11 @@ def _copies(reader: Reader, held: Held, feature: Feature, values: np.ndarray) ->
 
 def _unused(reader: Reader, party: str, table: pd.DataFrame, keys: set[str]) -> Iterator[str]:
     entries = [entry for entry in (reader.spec["label"], *reader.spec["protected"]) if entry["party"] == party]
-    used = {*keys, *(f.name for f in reader.features[party]), *(name for e in entries for name in columns_of(e))}
+    used = {
+        *keys,
+        reader.spec["parties"][party].get("id"),
+        *(f.name for f in reader.features[party]),
+        *(name for e in entries for name in columns_of(e)),
+    }
     if spare := [name for name in all_names(table) if name not in used]:
         yield f"not used: {', '.join(spare[:12])}{', ...' if len(spare) > 12 else ''}"

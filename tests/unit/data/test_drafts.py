@@ -445,7 +445,7 @@ def test_padded_ids_are_merged_by_a_rule_and_no_line_is_edited(
     assert own_part(here / "loans.toml", 0, 0).ids.tolist() == own_part(here / "loans.toml", 1, 0).ids.tolist()
 
 
-def test_each_party_has_its_own_name_for_the_id(here: Path) -> None:
+def test_each_party_has_its_own_name_for_the_id(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The label holder's is the common one; another column of that name at another party takes no part."""
     drafts(here)
     office = pd.read_csv("office.csv").rename(columns={"id": "Person Nr"})
@@ -454,6 +454,7 @@ def test_each_party_has_its_own_name_for_the_id(here: Path) -> None:
     assert main(["init", "office.csv", "--party", "office", "--protected", "old", "--id", "Person Nr"]) == 0
     assert main(["init", "--merge", "draft-bank.toml", "draft-office.toml", "--name", "loans"]) == 0
     assert [main(["check", "loans.toml", "--party", party]) for party in ("bank", "office")] == [0, 0]
+    assert "not used" not in capsys.readouterr().out
     schema = own_schema(here / "loans.toml")
     assert [schema.own_id(rank) for rank in range(2)] == ["id", "Person Nr"]
     bank, new = (
