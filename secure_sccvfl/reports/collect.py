@@ -31,7 +31,7 @@ from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.releases.catalogue import NOISY_TABLES
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.figures import check_warnings, group_warnings, interval, listed
+from secure_sccvfl.reports.figures import baseline_warning, check_warnings, group_warnings, interval, listed
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in, own_heads
 from secure_sccvfl.reports.page import write_page
 from secure_sccvfl.reports.policy_card import card_of_run, write_card
@@ -162,6 +162,7 @@ def find_warnings(report: Report) -> Iterator[str]:
             "plain training."
         )
     yield from _accuracy_warnings(report)
+    yield from filter(None, [baseline_warning(report)])
     yield from check_warnings(report)
     yield from group_warnings(report)
     names = report.data.protected[0].labels

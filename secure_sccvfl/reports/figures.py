@@ -159,18 +159,15 @@ def interval_words(report: Report, metric: str) -> str:
     return f"95 % interval {percent(low).removesuffix(' %')} to {percent(high)}"
 
 
-def baseline_words(report: Report) -> str:
-    """How the baselines of a noisy evaluation came about; "" without any."""
-    if not report.baseline_noise:
+def baseline_warning(report: Report) -> str:
+    """Why baselines that were trained under MPC look worse than they are; "" without any."""
+    if "erm" not in report.baseline_noise:
         return ""
-    trained = [plain_words(report)[name] for name in ("erm", "drop_m") if name in report.baseline_noise]
-    text = "Figures of the other models were computed under MPC and carry noise, which intervals allow for."
-    if trained:
-        text += (
-            f" For privacy, two of them were trained with {BASELINE_NOISE:.1f} times the noise of this model: "
-            f"without noise {listed(trained)} would be right more often, and plain training would flip more often."
-        )
-    return text
+    return (
+        "For privacy, plain training and the model without the mediators were trained with "
+        f"{BASELINE_NOISE:.1f} times the noise of this model. Without noise both would be right more often, and "
+        "plain training would flip more."
+    )
 
 
 def _sources(report: Report) -> dict[str, Mapping[str, float]]:

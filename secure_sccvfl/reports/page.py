@@ -73,7 +73,6 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         checks=figures.check_table(report),
         groups=figures.group_table(report),
         noise_words=figures.noise_words(report),
-        baseline_words=figures.baseline_words(report),
         gaps=figures.gap_words(report),
         roles=sections.role_chart(report, audit, card),
         role_words=sections.role_words(report.proxies),

@@ -13,7 +13,7 @@ from secure_sccvfl.accounting.charts import number, percent, tidy
 from secure_sccvfl.accounting.plain_text import plain
 from secure_sccvfl.evaluation.counterfactual_models import OWN
 from secure_sccvfl.metrics.rates import CERTIFIED
-from secure_sccvfl.reports.figures import SECURE, baseline_words, plain_words, tiles, trusted
+from secure_sccvfl.reports.figures import SECURE, plain_words, tiles, trusted
 from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import last_seal
@@ -149,8 +149,8 @@ def _show_models(console: Any, report: Report) -> None:
             f"flips: decisions that change when the group is changed by a counterfactual model{own}; by chance: the "
             "same with groups permuted"
         )
-    if about := baseline_words(report):
-        console.print(about)
+    if report.baseline_noise:
+        console.print("the other models were computed under MPC, with noise too")
 
 
 def show_job_result(job: str, result: dict[str, Any], folder: Path) -> None:

@@ -301,3 +301,16 @@ def test_the_certified_share_stands_next_to_the_flip_rate_in_plain_words(
     show_report(one, tmp_path)
     assert "certified decisions: 40.0 %" in capsys.readouterr().out
     assert "no column is a mediator" in tile(replace(one, roles={"edu": "N"}), "certified").below
+
+
+def test_private_baselines_have_rates_of_groups_and_say_that_they_carry_more_noise(report: Report) -> None:
+    metrics = {**report.metrics, "positive_rate": 0.35}
+    one = replace(report, groups=rates((0.40, 0.35, 0.45), (0.30, 0.24, 0.36)), metrics=metrics)
+    groups = rates((0.62, 0.5, 0.7), (0.31, 0.2, 0.4))
+    private = replace(one, baseline_noise={"erm": {"acc": 0.02}}, baseline_groups={"erm": groups})
+    said = "plain training: “old” 31.0 %, “young” 62.0 %"
+    assert said in tile(private, "share of each").below and said not in tile(one, "share of each").below
+    (before, after) = ([one[0] for one in table.rows] for table in map(group_table, (one, private)) if table)
+    assert after == [*before, *(f"{label}, plain training" for label in report.data.protected[0].labels)]
+    assert any("1.9 times the noise" in line for line in find_warnings(private))
+    assert not any("times the noise" in line for line in find_warnings(report))
