@@ -196,7 +196,7 @@ class SessionConfig:
         except OSError as error:
             raise ConfigError(f"cannot read the session file {path}: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{path} is not saved as UTF-8; save it so") from None
+            raise ConfigError(f"{path} is not saved as UTF-8; save it as UTF-8") from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path} is not valid TOML: {error}") from None
         try:

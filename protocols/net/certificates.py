@@ -471,7 +471,7 @@ def install(certificate: Path, authority: Path, folder: Path) -> Member:
         raise ConfigError(f"{certificate} is valid from {member.start:%F} to {member.end:%F}, and not now")
     installed_authority = folder / AUTHORITY
     if installed_authority.exists() and installed_authority.read_bytes() != pem(signer):
-        raise ConfigError(f"{installed_authority} is of another authority: use one folder for each")
+        raise ConfigError(f"{installed_authority} is of another authority: use a separate folder for each")
     node_path = folder / member.node
     fitting = [path for path in (node_path / NEXT_KEY, node_path / KEY) if path.exists() and _fits(path, member)]
     if not fitting:
@@ -562,7 +562,7 @@ def read_request(path: Path) -> Asked:
     if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
         raise ConfigError(f"{path}: its key is not one of the elliptic curve P-256")
     if not request.is_signature_valid:
-        raise ConfigError(f"{path}: whoever made it does not hold its key")
+        raise ConfigError(f"{path}: its sender does not hold its key")
     node = named_node(extensions)
     if node is None:
         raise ConfigError(f"{path}: it must name one member of a session, and nothing else")

@@ -59,7 +59,7 @@ def group_table(
 ) -> Array:
     """Shares of X^T S, columns in order of rank; 64-bit ring elements if `wide`, else modulo 2^32."""
     if (one_hot is None) == (party.rank == holder):
-        raise ProtocolError("the holder, and nobody else, gives the groups of the records")
+        raise ProtocolError("only the holder gives the groups of the records")
     dtype = "<i8" if wide else "<i4"
     sent = tuple(0 if rank == holder else width for rank, width in enumerate(widths))
     per_row = np.dtype(dtype).itemsize * (sum(widths) + groups)

@@ -436,7 +436,7 @@ class Session:
         sizes = [int.from_bytes(size, "big") for size in self.swap_bytes(step, len(message).to_bytes(8, "big"))]
         longest = max(sizes)
         if longest > _LONGEST_ANNOUNCEMENT:
-            raise ProtocolError(f"{step}: what a party would tell all is too long")
+            raise ProtocolError(f"{step}: the announcement of a party is too long")
         if longest == 0:
             return [b""] * self.parties
         padded = self.swap_bytes(step, message.ljust(longest, b"\0"))

@@ -86,7 +86,7 @@ def aggregate(
     *result, count = opened.tolist()
     if count != len(roster):
         raise ProtocolError(
-            f"the masks of {release.name!r} did not cancel: a party used another roster or other words"
+            f"the masks of {release.name!r} did not cancel: a party used another roster or other values"
         )
     return Aggregate(np.array(result), roster)
 

@@ -176,7 +176,7 @@ class Plan:
         """Raise unless all values stay in range."""
         most = max(prod(2 * c for c in self.doublings), prod(2 * c for c in self.sharp))
         if most * columns > 2 ** (_ERROR_BITS - 3):
-            raise RangeError(f"the doublings of matrices with {columns} columns lose too many bits")
+            raise RangeError(f"inverting matrices with {columns} columns loses too many bits")
         if max(map(_magnitude, (*self.heads, *self.inverted))) > LARGEST_MAGNITUDE:
             raise RangeError(f"a weight is above {LARGEST_MAGNITUDE}")
 

@@ -163,7 +163,7 @@ def load_releases(path: Path) -> CachedReleases:
             arrays = {name: file[name] for name in file.files}
         text, digest = str(arrays.pop("facts")), str(arrays.pop("digest"))
         if _digest(text, arrays) != digest:
-            raise CachedReleaseError(f"the cached releases {path.name} were changed: restore the file, or pay again")
+            raise CachedReleaseError(f"the cached releases {path.name} were changed: restore it, or release the tables again")
         facts = json.loads(text)
         releases = {
             name: CachedRelease(
@@ -192,7 +192,7 @@ def load_releases(path: Path) -> CachedReleases:
         if isinstance(error, CachedReleaseError):
             raise
         raise CachedReleaseError(
-            f"the cached releases {path.name} cannot be read: restore the file, or pay again"
+            f"the cached releases {path.name} cannot be read: restore it, or release the tables again"
         ) from None
 
 

@@ -72,7 +72,7 @@ class DiscoveryConfig:
         if self.score == "hsic" and self.sketch != "counts":
             raise ValueError("score hsic is of tables of counts: sketch clipped goes with another score")
         if self.rule == "tri-partition" and (self.score != "paper" or self.holds_out):
-            raise ValueError("rule tri-partition ranks by HSIC and gap of tables: it needs score paper alone")
+            raise ValueError("rule tri-partition ranks by HSIC and gap of tables: set score = paper")
         if self.score == "conditional" and (self.rule != "fractions" or not self.holds_out):
             raise ValueError(
                 "score conditional ranks by residuals alone and has no p-values: "

@@ -162,7 +162,7 @@ class SecureStatistics:
         spread = 12 * self.deviation(float(np.sqrt(len(features) * len(counts)))) * sum(counts)
         sum_bits = ceil(log2(2 * releases * (self._rows + spread)))  # bits of a row's sum, in halves
         if sum_bits > _SUM_BITS:
-            raise RangeError("tables of so many records cannot be squared: choose another score")
+            raise RangeError("tables of this many records cannot be squared: choose another score")
         every = self._summed(tables, releases, counts, self._layout(tabled))
         rows, parts = column_slices(features.values()), column_slices(counts)
         some = min(len(rows), 1 << (_SUM_BITS - sum_bits))  # tables whose sum is in range; all have the same groups

@@ -450,7 +450,7 @@ class SecureEngine:
     def measure(self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None) -> tuple[Measures, ...]:
         """The rounds of one head, for all of them."""
         if batch.membership is not None:
-            raise ProtocolError("means over records whose number is secret are not opened exactly")
+            raise ProtocolError("exact means need a known number of records")
         count = len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)

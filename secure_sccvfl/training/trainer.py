@@ -275,7 +275,7 @@ class Trainer:
         tables = self.state.noisy_tables
         if self.config.own_marginals:
             if self.train.membership is not None:
-                raise ValueError("own_marginals needs records that every party knows to be in: no hidden alignment")
+                raise ValueError("own_marginals needs a known set of records: hidden alignment is refused")
             tables = tuple(one.with_marginals(self.train.parties) for one in tables)
 
         def build(roles: Roles) -> dict[str, dict[int, Generator]]:
@@ -440,7 +440,7 @@ class Trainer:
         self.hooks.progress("counterfactuals", 0, 1)
         train, privacy, names = self.train, self.privacy, set(roles.edited) - set(roles.dropped)
         if privacy is None:
-            raise ValueError("a noisy Gram matrix needs something that charges it")
+            raise ValueError("a noisy Gram matrix needs a ledger that charges it")
         radii = {rank: SHORTENED * edit_radius(layout, names) for rank, layout in self.layouts.items()}
         columns = sum(int(reach.sum()) for reach in moving.values())
         if not columns:
@@ -519,7 +519,7 @@ class Trainer:
             length = sum(float(np.abs(block).sum()) for block in direction.values())
             summed = self.engine.total(GUARD_LENGTH.name, [length])
             if summed is None:
-                raise RuntimeError("every party has a part in the length of a direction")
+                raise RuntimeError("every party must give its part of the length of a direction")
             reach = {k: v + np.abs(direction[k]) * summed[0] for k, v in reach.items()}
         return reach
 
@@ -645,7 +645,7 @@ class Trainer:
         followed from the weights that it had not finished, so new noise under the same charge reveals nothing more.
         """
         if self.privacy is None:
-            raise ValueError("private heads need something that charges them")
+            raise ValueError("private heads need a ledger that charges them")
         noise = self.privacy.charge_heads(self.train.count)
         head = self._private_head(self.batch, counterfactuals, grid, noise)
         self.update(head=head, taken=self.config.grid_steps)
