@@ -163,7 +163,7 @@ def load_releases(path: Path) -> CachedReleases:
             arrays = {name: file[name] for name in file.files}
         text, digest = str(arrays.pop("facts")), str(arrays.pop("digest"))
         if _digest(text, arrays) != digest:
-            raise CachedReleaseError(f"the cached releases {path.name} were changed: restore it, or release the tables again")
+            raise CachedReleaseError(f"the cached releases {path.name} were changed: restore them, or release again")
         facts = json.loads(text)
         releases = {
             name: CachedRelease(

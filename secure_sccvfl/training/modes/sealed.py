@@ -91,7 +91,7 @@ def in_time(entry: AwareEntry, today: datetime.date | None = None) -> None:
     """Raise ConfigError if the review of a declared use of s is overdue."""
     if entry.overdue(today or datetime.date.today()):
         raise ConfigError(
-            f"the use of s was to be reviewed by {entry.review_due}: review it, and set a new review_due in the  "
+            f"the use of s was to be reviewed by {entry.review_due}: review it, and set a new review_due in the "
             "entry [aware] of the policy card (--card)"
         )
 
