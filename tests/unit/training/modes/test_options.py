@@ -48,7 +48,7 @@ def test_a_recipe_is_followed_as_it_is(method):
 def test_every_setting_of_training_is_an_option_or_follows_from_some():
     """`train_config` passes on what has the same flat name; a field that is renamed on one side would be lost."""
     derived = {"private", "alternatives", "discovery"}
-    fixed = {"sharpened", "keep_every"}
+    fixed = {"sharpened", "keep_every", "own_marginals"}
     assert {f.name for f in fields(TrainConfig)} - set(BY_WIRE) == derived | fixed
     assert TrainConfig().lambdas == GRID
     assert {f.name for f in fields(DiscoveryConfig)} - set(DISCOVERY_OPTIONS) == {"simulations"}
