@@ -1,8 +1,8 @@
 """Secure aggregation: u_c = g_c + r_c with masks r_c that sum to zero, so that only the sum over parties is opened.
 
 Before: every party c that takes part holds a vector g_c of one public length, each entry within a public bound. A
-party may sit out: it says so in the first round. After: the receivers of the release know the sum over those who took
-part. Everybody knows who did. Nobody learns anything else.
+party may sit out: it announces this in the first round. After: the receivers of the release know the sum over the
+participants. All parties know who participates. Nobody learns anything else.
 
 | round | sent | bytes to each peer |
 |---|---|---|
@@ -43,7 +43,7 @@ FEWEST = 2
 
 
 class TooFew(ProtocolError):
-    """Fewer parties take part in a sum than must, so it was not opened."""
+    """Too few participants in a sum, which was not opened."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def aggregate(
 ) -> Aggregate:
     """The sum over all parties that are `present`. Every |value| must be at most the public `bound`.
 
-    A party that sits out passes any vector of the public length; its values are not used. The release is declared
-    one word longer than the vector. With fewer than `minimum` participants every party raises TooFew, and none opens.
+    A party that sits out passes any vector of the public length; its values are not used. The release is declared one
+    element longer than the vector. With fewer than `minimum` participants every party raises TooFew, and none opens.
     """
     if not FEWEST <= minimum <= session.parties:
         raise ProtocolError(f"a sum takes {FEWEST} to {session.parties} participants at least, not {minimum}")
@@ -92,6 +92,6 @@ def aggregate(
 
 
 def _roster(session: Session, release: Release, present: bool) -> tuple[int, ...]:
-    """The ranks of those who take part, as each party says of itself."""
+    """The ranks of the participants, as each party announces."""
     flags = session.tell_all(f"roster of {release.name}", int(present))
     return tuple(rank for rank, flag in enumerate(flags) if flag == 1)

@@ -16,8 +16,8 @@ is sent to share them. The products over the parties are computed under MPC and 
 and mark (SHOWN, REFUSED: some party cannot read the record, or REPEATED: some party has answered for it before) are
 then opened to the receiver only. It learns which records were withheld and which reason holds, but neither which
 party said so (unless there are two parties, or it knows the marks of all others) nor anything of a withheld result.
-The other parties learn nothing: everybody sends the same number of uniform ring elements. An honest party's marks
-decide alone: no party can undo the 0 of another one.
+The other parties learn nothing: all send the same number of uniform ring elements. No party can undo
+the 0 of another one.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Clipping:
 
     @property
     def typical(self) -> float:
-        """A length that tables may well have before they are scaled: the middle of what is possible, by ratio."""
+        """A typical length of tables before scaling: the middle of the possible range, by ratio."""
         return self.rows * math.sqrt(math.sqrt(4 * self.least * len(self.groups)))
 
     @property

@@ -434,7 +434,7 @@ class Moving:
 def noise_of_heads(session: Session, kind: NoiseKind, sigma: float, shape: tuple[int, int], bits: int) -> Shared:
     """A fresh noise vector for every head (columns x heads), with `bits` fractional bits. No round.
 
-    Nobody knows the dealer's noise but the dealer; with `all-parties` each party adds its own.
+    Only the dealer knows its noise; with `all-parties` each party adds its own.
     """
     columns, heads = shape
     return session.noise_table(kind, sigma, columns, [()] * heads, bits)

@@ -1,6 +1,6 @@
 """One step of split learning under MPC: encoders at the parties; head, labels and s are secret-shared.
 
-Before: party p holds its activations h_p of the rows of this step. If it edits mediators, it also holds how far every
+Before: party p holds its activations h_p of the rows of this step. If it has mediators, it also holds how far every
 hypothesised counterfactual moves them (`deltas`, one for each group a record may be in). The holder of each protected
 attribute holds its one-hot s. Head, velocity and label are shares. After: shares of the new head and velocity, and of
 what is opened to each party about its own activations. Activations change in every step, so every step masks them
@@ -67,7 +67,7 @@ _PACE_BITS = 16
 
 @dataclass(frozen=True, repr=False)
 class Inputs:
-    """What the parties bring to a step, as tensors that their owners know.
+    """The inputs of a step, as tensors that their owners know.
 
     Activations (rows x columns), how far each edit moves those of the parties that edit (rows x directions x their
     columns; None if nobody does), and the one-hot rows of each attribute.
@@ -105,7 +105,7 @@ def inputs_of(
     deltas: Array | None = None,
     one_hot: Mapping[int, Array] | None = None,
 ) -> Inputs:
-    """Party step, local: what this party holds, and the shapes of what the others do. Nothing is sent.
+    """Party step, local: this party's inputs, and the shapes of the others'. Nothing is sent.
 
     deltas: rows x directions x own columns, if this party edits. one_hot: of the attributes that it holds, by number.
     """
