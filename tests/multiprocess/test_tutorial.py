@@ -84,7 +84,7 @@ def test_the_tutorial_works_in_an_empty_folder(tmp_path: Path) -> None:
             assert printed == "", block.text
     written = {path.name for path in (tmp_path / "empty").iterdir()}
     drafts = {f"draft-{party}.toml" for party in ("bank", "employer", "bureau")}
-    files = {"bank.csv", "employer.csv", "bureau.csv", "torn.csv", "loans.toml", *drafts}
+    files = {"bank.csv", "employer.csv", "bureau.csv", "loans.toml", *drafts}
     assert written == {*files, "runs", "sccvfl-ledgers"}
     assert (tmp_path / "empty" / "runs" / "first" / "report.html").exists()
 
