@@ -158,8 +158,7 @@ def _install(options: argparse.Namespace) -> int:
 
 
 @program(
-    "certs show",
-    argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
+    "certs show", argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate")
 )
 def _show(options: argparse.Namespace) -> int:
     """Members, validity and fingerprints: as they are read out; whole with --json."""

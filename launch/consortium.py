@@ -40,13 +40,7 @@ def plan(options: argparse.Namespace) -> int:
     from secure_sccvfl.config.session_file import load_session, moved_options
     from secure_sccvfl.protocols.net.certificates import Credentials
     from secure_sccvfl.runs.member.outlook import outlook, plan_lines
-    from secure_sccvfl.runs.member.plan import (
-        approval_problem,
-        approvals_folder,
-        check_own,
-        check_rank,
-        make_plan,
-    )
+    from secure_sccvfl.runs.member.plan import approval_problem, approvals_folder, check_own, check_rank, make_plan
 
     config = load_session(options.session)
     if options.rank is not None:

@@ -42,16 +42,7 @@ from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.research.experiments import EXPERIMENTS
 from secure_sccvfl.research.results import origin, provenance, write_results
-from secure_sccvfl.research.tables import (
-    Part,
-    command_line,
-    differences,
-    index,
-    own_plan,
-    plan,
-    reproduce,
-    run_plan,
-)
+from secure_sccvfl.research.tables import Part, command_line, differences, index, own_plan, plan, reproduce, run_plan
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
 
 SEEDS = 10

@@ -51,12 +51,7 @@ class Data:
 class Privacy:
     """The differential-privacy budget of training records, and what it is spent on."""
 
-    epsilon: float = option(
-        8.0,
-        "total privacy budget of a training record",
-        shown=True,
-        inferred=EPSILON_RULE,
-    )
+    epsilon: float = option(8.0, "total privacy budget of a training record", shown=True, inferred=EPSILON_RULE)
     delta: float = option(1e-5, "delta of the budget; must be below 1 / records")
     private_model: bool = option(
         True,

@@ -246,12 +246,7 @@ class NoisyEvaluation:
         return sums
 
     def _regression(
-        self,
-        layout: Sums,
-        logits: Shared,
-        label: AtHolder,
-        copies: SharedCopies,
-        held: Shared | None,
+        self, layout: Sums, logits: Shared, label: AtHolder, copies: SharedCopies, held: Shared | None
     ) -> dict[str, Shared]:
         secret, session = self._secret, self._session
         target = secret.target(label, len(logits))

@@ -20,13 +20,7 @@ from typing import Any
 
 from secure_sccvfl.accounting.charts import Dot, Interval, Mark, forest, frontier_chart, number, percent, tidy
 from secure_sccvfl.accounting.tables import Table
-from secure_sccvfl.evaluation.counterfactual_models import (
-    COUNTERFACTUAL_MODELS,
-    LEAST_AUC,
-    MOST_MMD,
-    MOST_NULL,
-    OWN,
-)
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, LEAST_AUC, MOST_MMD, MOST_NULL, OWN
 from secure_sccvfl.metrics.rates import CERTIFIED, wilson
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.default_budget import BASELINE_NOISE, default_words
@@ -272,11 +266,7 @@ METHODS = {
 }
 SERIES = {"kappa": ("this method, range penalty", "range penalty κ")}
 """Of points that differ in one setting: what the chart and the table call them."""
-COLUMNS = {
-    "acc": "correct, %",
-    "fr": "flips, %",
-    CERTIFIED: "certified, %",
-}
+COLUMNS = {"acc": "correct, %", "fr": "flips, %", CERTIFIED: "certified, %"}
 """Columns of the table, by the name of the figure; flips are of the counterfactual model that claims rest on."""
 
 

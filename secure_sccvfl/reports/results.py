@@ -548,11 +548,7 @@ def _fields(kind: type) -> dict[str, tuple[str, Any, bool]]:
     """By name in JSON: the field's own name, its type, and whether it is required."""
     hints = get_type_hints(kind)
     return {
-        f.metadata.get("key", f.name): (
-            f.name,
-            hints[f.name],
-            f.default is MISSING and f.default_factory is MISSING,
-        )
+        f.metadata.get("key", f.name): (f.name, hints[f.name], f.default is MISSING and f.default_factory is MISSING)
         for f in fields(kind)
     }
 

@@ -234,12 +234,7 @@ def _check_files(run: Path, last: Path, listed: Mapping[str, str]) -> Iterator[s
 
 
 _KEPT = {"rank", "statement", "signatures", "salt", "files"}
-_NAMED = {
-    "releases": "releases.jsonl",
-    "audit": "audit.jsonl",
-    "ledgers": "a ledger",
-    "result": "result.json",
-}
+_NAMED = {"releases": "releases.jsonl", "audit": "audit.jsonl", "ledgers": "a ledger", "result": "result.json"}
 
 
 def _check_statement(

@@ -37,16 +37,7 @@ from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, i
 from secure_sccvfl.reports.page import PAGE, made_on, write_page
 from secure_sccvfl.reports.policy_card import CARD, write_card
 from secure_sccvfl.reports.results import Report, encode, read
-from secure_sccvfl.reports.run_log import (
-    FINISHED,
-    LOG,
-    contents,
-    file_digest,
-    read_log,
-    recorded,
-    since,
-    strange,
-)
+from secure_sccvfl.reports.run_log import FINISHED, LOG, contents, file_digest, read_log, recorded, since, strange
 from secure_sccvfl.reports.signed import DERIVED, agreed_part, bare, check_signed, signed_code
 from secure_sccvfl.runs.files import ModelError, model_digest
 

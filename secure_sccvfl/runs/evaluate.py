@@ -58,14 +58,7 @@ from secure_sccvfl.runs.alignment import aligned_part, common_records, split_rec
 from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import PartyModel, model_folder
-from secure_sccvfl.runs.scoring import (
-    OWN,
-    ModelJob,
-    cooled,
-    evaluation_plan,
-    fewest_records,
-    sums_of,
-)
+from secure_sccvfl.runs.scoring import OWN, ModelJob, cooled, evaluation_plan, fewest_records, sums_of
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modes.sealed import in_time
 from secure_sccvfl.training.secure import SecureEngine

@@ -68,11 +68,7 @@ from secure_sccvfl.runs.answers import (
 )
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import PartyModel, model_folder
-from secure_sccvfl.runs.scoring import (
-    ModelJob,
-    cooled,
-    prediction_plan,
-)
+from secure_sccvfl.runs.scoring import ModelJob, cooled, prediction_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modes.sealed import declared, in_time
 from secure_sccvfl.training.secure import SecureEngine
@@ -288,12 +284,7 @@ class Answers:
     why: dict[str, np.ndarray] = field(default_factory=dict)
 
     def settle(
-        self,
-        log: PredictionLog,
-        asked: Asked,
-        shown: np.ndarray,
-        marks: np.ndarray,
-        contents: Contents,
+        self, log: PredictionLog, asked: Asked, shown: np.ndarray, marks: np.ndarray, contents: Contents
     ) -> None:
         """Put what was opened on record, and take from it what was opened before.
 

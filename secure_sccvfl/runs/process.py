@@ -247,11 +247,7 @@ def same_imports() -> dict[str, str]:
 
 @contextmanager
 def telling_others(
-    config: SessionConfig,
-    rank: int,
-    credentials: Credentials | None,
-    listener: socket.socket | None,
-    status: Status,
+    config: SessionConfig, rank: int, credentials: Credentials | None, listener: socket.socket | None, status: Status
 ) -> Iterator[None]:
     """If what is inside fails, meet the other processes all the same and tell them why this one does not take part.
 

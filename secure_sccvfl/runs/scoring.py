@@ -17,11 +17,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.metrics.exact import Shared, exact_release
-from secure_sccvfl.metrics.noisy import (
-    Sums,
-    fewest,
-    planned_deviation,
-)
+from secure_sccvfl.metrics.noisy import Sums, fewest, planned_deviation
 from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.models.aware import AwareCounterfactuals, hypotheses
 from secure_sccvfl.models.certificate import CertificateError, end_rows
