@@ -136,23 +136,14 @@ def _listed(lines: Sequence[str]) -> str:
     return "\n".join(f"- {markdown(line.replace('->', '→'))}" for line in lines) or "None."
 
 
-ABOUT = {
-    "because": "because",
-    "feature": "feature",
-    "wants": "wants",
-    "answers": "answers",
-    "change": "role",
-    "evidence": "evidence",
-    "entry": "dictionary entry",
-    "version": "version",
-    "discovery": "discovery",
-}
-"""Fields of an event of a card in addition to its text, and the word for each."""
+ABOUT = ("because", "feature", "wants", "answers", "change", "evidence", "entry", "version", "discovery")
+"""Fields of an event of a card in addition to its text."""
+WORDS_OF_FIELDS = {"change": "role", "entry": "dictionary entry"}
 
 
 def event_words(event: Mapping[str, Any]) -> str:
     """An appeal or a review in one line."""
-    about = [f"{word} {event[key]}" for key, word in ABOUT.items() if key in event]
+    about = [f"{WORDS_OF_FIELDS.get(key, key)} {event[key]}" for key in ABOUT if key in event]
     for name, delta in event.get("deltas", {}).items():
         (old, new), scores = delta["proposed"], ["none" if v is None else f"{v:.3f}" for v in delta["score"]]
         about.append(f"{name}: proposed {old or 'none'} -> {new or 'none'}, score {' -> '.join(scores)}")

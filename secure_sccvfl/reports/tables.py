@@ -23,6 +23,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     RUN_MODELS,
     failed_checks,
 )
+from secure_sccvfl.reports.page import template
 
 Row = Mapping[str, Any]
 FLIPS = ("fr", "fr_null", "fr_cut", "net", "fr_base", "fr_base_null")
@@ -244,30 +245,12 @@ def _beside_the_paper(
 
 def _notes() -> list[str]:
     """What the columns mean, under every table."""
-    held_out, pooled = (
-        ", ".join(f"`[{name}]`" for name, model in COUNTERFACTUAL_MODELS.items() if model.fitted_on == what)
+    fitted = {
+        what: ", ".join(f"`[{name}]`" for name, model in COUNTERFACTUAL_MODELS.items() if model.fitted_on == what)
         for what in ("held-out", "all rows")
-    )
-    return [
-        "Next to the paper: mean ± standard deviation (95 % t-interval) over seeds. The paper's mean ± deviation has",
-        "≈ where our mean is within that deviation of it, ≠ where not. The paper counts flips with a method's own",
-        "generator, so its figures answer `[own]`.",
-        "",
-        "All methods: mean with 95 % t-interval over seeds. `[own]` uses the method's own generator and is a",
-        f"diagnostic only. The others are common counterfactual models. {held_out} are fitted on held-out records,",
-        f"{pooled} on features and s of all rows; none sees a label or a model. `fr_null` is the flip rate after s",
-        "was permuted over the records: what is found where there is nothing to find. `fr_cut` is the share by which",
-        "the flip rate is below that of `erm`. `net` is how far gains and losses of a decision differ per pair of",
-        "groups. `descendants`: proxies move with the mediators. `_base`: decided at the threshold that gives the",
-        "share of positives of the training part. `auc`: area under the ROC curve; `bacc`: balanced accuracy.",
-        "`_vs_drop_m`: difference to dropping the mediators, paired by seed. Seeds split the same people; the",
-        "interval for new people allows for that (Nadeau and Bengio), and claims rest on it. A counterfactual model",
-        "that fails a validity check is marked **fails**, and no claim rests on it.",
-        f"Checks: AUC at least {LEAST_AUC:g}, MMD ratio at most {MOST_MMD:g}, permuted flip rate of ERM at most",
-        f"{MOST_NULL:g} of its flip rate. A perfect counterfactual reaches the AUC of real records, so a low AUC may",
-        "mean that mediators carry little of s. AIA is the strongest attacker by its mean, balanced over groups:",
-        "chance is 1 / groups.",
-    ]
+    }
+    limits = {"auc": LEAST_AUC, "mmd": MOST_MMD, "null": MOST_NULL}
+    return [template("tables.md").render(held_out=fitted["held-out"], pooled=fitted["all rows"], **limits)]
 
 
 def _heading(model: str | None, metric: str, failing: bool) -> MarkdownText:
