@@ -65,6 +65,7 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         made=today.isoformat(),
         seen_from=report.party_names[folder.first],
         digest=hashlib.sha256((run / REPORT).read_bytes()).hexdigest(),
+        head=sections.headline(report),
         other=sections.other_group(report),
         frontier=frontier(report),
         tiles=figures.tiles(report),

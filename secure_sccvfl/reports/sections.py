@@ -20,6 +20,7 @@ from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.reports.figures import failed_checks, listed, size
 from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Example, Report
+from secure_sccvfl.training.modes import MODES
 
 ROLES = {
     "P": ("proxy", "stands for s"),
@@ -37,6 +38,28 @@ PHASES = {
     "training": "training with consistency",
     "evaluation": "testing",
 }
+
+
+def headline(report: Report) -> dict[str, Any]:
+    """Title, and who did what for which aim; s is introduced here."""
+    data, rows, names = report.data, report.rows, report.party_names
+    near = "about " if report.align == "hidden" else ""  # which records all parties hold is secret
+    quoted = [f"“{word}”" for word in data.label.labels]
+    title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {data.label.meaning or report.dataset}"
+    secrecy = "none saw another's data, since what joins their columns was computed on secret shares"
+    if MODES.get(report.mode).labels == "shown":
+        secrecy = "none saw another's columns, but each was sent gradients, which reveal the labels and s"
+    validation = f"{near.capitalize()}{rows['validation']} more records served to choose settings. "
+    groups = listed([f"{a.words} (“{'” / “'.join(a.labels)}”)" for a in data.protected])
+    story = [
+        f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "
+        f"on {near}{rows['train']} records; {secrecy}. {data.about}".strip(),
+        f"The protected attribute, s, is {groups}. The aim: a decision should not change because somebody belongs to "
+        f"{other_group(report)}, nor through columns that follow from s, the mediators. "
+        f"{validation * bool(rows['validation'])}Figures are for {near}{rows['test']} test records that were used "
+        "for nothing else.",
+    ]
+    return {"title": title, "story": story, "mode": MODES.get(report.mode).words}
 
 
 def other_group(report: Report) -> str:
