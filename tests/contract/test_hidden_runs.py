@@ -124,7 +124,7 @@ def truth(dataset: Path) -> dict[str, int]:
 
 
 @pytest.mark.chance(3e-10)
-def test_a_stopped_run_goes_on_and_tells_about_how_many_records_are_common(resumed_run: Path) -> None:
+def test_a_stopped_run_continues_and_reports_a_noisy_number_of_common_records(resumed_run: Path) -> None:
     results = json.loads((resumed_run / "results.json").read_text())
     rows, common = results[0]["rows"], truth(resumed_run / "data" / "own.toml")
     assert all(result["ok"] and result["align"] == "hidden" and result["rows"] == rows for result in results)
@@ -165,7 +165,7 @@ def test_the_common_test_records_are_evaluated_and_others_are_refused(resumed_ru
     assert opened(resumed_run / "again") == []
 
 
-def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spent(
+def test_a_repeated_evaluation_reveals_no_budget_of_others(
     resumed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records of the third party were charged before, in a run whose records the others do not have."""
@@ -261,7 +261,7 @@ def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_re
     assert {"fr_own", "fr_null_own"} <= set(figures["metrics"])
 
 
-def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_of_the_others(
+def test_a_new_record_is_decided_if_all_parties_hold_it_and_others_reveal_nothing(
     resumed_run: Path,
 ) -> None:
     for align, scores in (("hidden", False), ("hidden", True), ("revealed", False)):
@@ -395,7 +395,7 @@ def test_ids_that_change_between_phases_are_refused_before_anything_is_opened(tm
 
 
 @pytest.mark.chance(1e-9)  # at this cap the noise of a count has a deviation of 1, and 20 records are needed
-def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: Path) -> None:
+def test_empty_intersections_and_ids_in_other_spellings_are_distinguished(tmp_path: Path) -> None:
     """With `exact` and `revealed` the run stops before anything is computed, with `hidden` after one small charge.
 
     A rule for ids makes them alike.
@@ -472,7 +472,7 @@ def test_a_run_that_stops_before_its_first_checkpoint_opened_nothing_of_records(
     assert "no checkpoint in common: start the run again" in refused(jobs(TrainJob, dataset, resume=True), tmp_path)
 
 
-def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
+def test_an_alignment_by_itself_reports_sizes_and_own_counts(tmp_path: Path) -> None:
     dataset = write_overlap(tmp_path / "own")
     results = run(jobs(AlignJob, dataset), tmp_path / "aligned")
     parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
@@ -490,7 +490,7 @@ def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
         RunOptions.of({"dataset": str(dataset), "align_bounds": [300.0]}).check(PARTIES)
 
 
-def test_places_spread_records_and_clear_the_rest(tmp_path: Path) -> None:
+def test_rows_spread_records_and_clear_the_rest(tmp_path: Path) -> None:
     data = own_part(write_overlap(tmp_path), 1, 0)
     rows = data.split.train[:5]
     part = data.spread(rows, Aligned(8, np.array([6, 0, 3, 1, 7])))

@@ -245,7 +245,9 @@ def test_enough_models_are_trained_to_decide_with_an_error_of_one_in_a_hundred()
     assert logits_limit(np.arange(4)) == pytest.approx(0.325)
 
 
-def test_logits_that_tell_s_are_above_the_target_and_a_default_model_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_that_reveal_s_are_above_the_target_and_a_default_model_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One model each: the attacker knows s of training records and guesses that of test records."""
     options, codes = RunOptions.of({"dataset": "german", "seed": 1}), DATA.protected[0].codes
     parties = german_run().parties

@@ -155,7 +155,7 @@ def test_a_copy_of_a_ledger_has_what_its_report_needs(tmp_path):
     keep_copy(ledger, ledger.parent)
 
 
-def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_path):
+def test_an_interrupted_charge_is_completed_by_all_when_they_continue(tmp_path):
     """Parties 0 and 2 had charged when party 1 died: its ledger takes the line over, and all are equal again."""
 
     def job(session):

@@ -227,7 +227,7 @@ def test_a_plan_says_in_words_that_answers_have_decisions_in_other_groups_and_re
 
 
 @pytest.mark.parametrize("more", [{"predictions": 1001}, {"scores": True}, {"receiver": 1}, {"what_if": True}])
-def test_a_plan_says_what_the_model_may_tell_of_new_people(config: SessionConfig, more: Record) -> None:
+def test_a_plan_lists_the_answers_about_new_people(config: SessionConfig, more: Record) -> None:
     before, after = make_plan(config), make_plan(replace(config, options={**config.options, **more}))
     assert {"session", "predictions"} <= changed(before, after)
     texts = [
