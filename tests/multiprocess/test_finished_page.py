@@ -130,7 +130,8 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     for text in (*figures, *learned, *charts_drawn, *report.warnings):
         assert text.replace("'", "&#39;") in page.replace("\u00a0", " "), text
     for group in report.groups:
-        assert f"{100 * group.rates['positive_rate'].value:.1f} %" in page, "the rates are those of the report"
+        rate = f"{100 * group.rates['positive_rate'].value:.1f} %"
+        assert rate in page.replace("\u00a0", " "), "the rates are those of the report"
     assert report.examples is not None and page.count('class="point') == report.examples.drawn
     for text in (*report.models.values(), *(f"record {example.id}" for example in report.examples.shown)):
         assert text in page
