@@ -161,7 +161,7 @@ PRICES = st.tuples(st.floats(0.8, 30), st.integers(1, 20), st.sampled_from([1.0,
 
 
 @KINDS
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data(), prices=st.lists(PRICES, min_size=1, max_size=5))
 def test_order_does_not_matter_and_more_never_costs_less(kind, data, prices):
     events = [event(*price) for price in prices]
@@ -176,7 +176,7 @@ HEADS = st.tuples(
 
 
 @KINDS
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(data=st.data(), heads=st.lists(HEADS, min_size=1, max_size=2), prices=st.lists(PRICES, max_size=2))
 def test_heads_keep_the_same_promises(kind, data, heads, prices):
     """Any order, more never costs less, a count is that many, and a sharper head or less noise never costs less."""
