@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,10 +42,11 @@ def run_sharded(
     def party(rank: int) -> Any:
         given = config, rank, credentials(rank, parties), plan or ReleasePlan(results(parties).values())
         log = folder / f"party-{rank}" / "releases.jsonl" if folder else None
-        session = open_session(*given, log, listeners[rank])
-        with session:
-            session.shards = RowShards(session, [ours for ours, _ in pipes[rank]])
-            return job(session)
+        with contextlib.ExitStack() as ended:  # as a process that ends closes them: one may fail before it has shards
+            ours = [ended.enter_context(channel) for channel, _ in pipes[rank]]
+            with open_session(*given, log, listeners[rank]) as session:
+                session.shards = RowShards(session, ours)
+                return job(session)
 
     def worker(rank: int, shard: int) -> None:
         own = shard_config(config, shard)
