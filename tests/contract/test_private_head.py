@@ -159,8 +159,9 @@ def test_a_larger_tolerance_is_paid_for_with_noise_on_the_finished_head():
     budget = small.budget(8.0, 1e-5, 2)
     few, many = (price_head(plan, budget, 500, "dealer", 3, "records") for plan in (small, large))
     assert few.noise.tolerance == second_order.TOLERANCE and many.noise.tolerance == 16 * few.noise.tolerance
-    assert many.output.sensitivity == pytest.approx(16 * few.output.sensitivity)
-    assert many.noise.output == pytest.approx(16 * few.noise.output) and many.objective == few.objective
+    (objective, output), (same, larger) = few.events, many.events
+    assert larger.sensitivity == pytest.approx(16 * output.sensitivity)
+    assert many.noise.output == pytest.approx(16 * few.noise.output) and same == objective
 
 
 # The head depends on s through the released tables only.
