@@ -55,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--people", type=int, default=200, help="serve: decisions in a row (default 200)")
     parser.add_argument("--spu", type=Path, metavar="PYTHON", help="a Python that has SPU (default: of `make peers`)")
-    parser.add_argument("--parties", type=int, nargs="+", help="align: numbers of parties (default 2 3 5)")
+    parser.add_argument(
+        "--parties", type=int, nargs="+", help="align: numbers of parties (default 2 3 5); shards: one"
+    )
     parser.add_argument(
         "--lists",
         nargs="+",
@@ -149,7 +151,8 @@ def _shards(options: argparse.Namespace) -> Result:
     from secure_sccvfl.research.benchmarks.shards import measure_shards
 
     workers = [0, 1, 2, 4] if options.workers is None else options.workers
-    return measure_shards(_one(options, "rows", 100_000), _one(options, "columns", 20), workers, _tell)
+    parties = (options.parties or [3])[0]
+    return measure_shards(_one(options, "rows", 100_000), _one(options, "columns", 20), workers, parties, _tell)
 
 
 def _costs(options: argparse.Namespace) -> Result:
@@ -170,7 +173,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
     "classes": (_trainings, "rows columns blocks"),
     "heads": (_trainings, "blocks"),
     "serve": (_serve, "people"),
-    "shards": (_shards, "rows columns workers"),
+    "shards": (_shards, "rows columns workers parties"),
     "costs": (_costs, ""),
 }
 """What each benchmark runs, and the options that its results depend on."""

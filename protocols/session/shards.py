@@ -47,7 +47,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.config import CONNECT_BY_HAND, SessionConfig
 from secure_sccvfl.protocols.errors import ProtocolError, reason_for_peers
 from secure_sccvfl.protocols.net.transport import Array
 from secure_sccvfl.protocols.operations.banded import BAND_ROWS, even
@@ -117,9 +117,13 @@ class Used:
 
 
 def shard_config(config: SessionConfig, shard: int) -> SessionConfig:
-    """The public settings of a shard session: another name and other addresses, so another digest and other keys."""
+    """The public settings of a shard session: another name and other addresses, so another digest and other keys.
+
+    All heads have met before, and their workers start together; what takes long is to load libraries.
+    """
     name = f"{config.name}, shard {shard + 1} of {config.shards['count']}"
-    return replace(config, name=name, parties=config.shard_addresses(shard), shards={}, jobs=())
+    connect = max(config.connect, CONNECT_BY_HAND)
+    return replace(config, name=name, parties=config.shard_addresses(shard), shards={}, jobs=(), connect=connect)
 
 
 def cuts(rows: int, count: int) -> list[tuple[int, int]]:
@@ -345,7 +349,7 @@ class RowShards:
     def _send(self, shard: int, order: _Order) -> None:
         try:
             self._channels[shard].send(order)
-        except OSError:
+        except (EOFError, OSError):
             self._answer(shard)  # why it has stopped
 
     def _answer(self, shard: int) -> Any:

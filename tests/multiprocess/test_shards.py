@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from secure_sccvfl.protocols.operations.banded import BAND_ROWS
 from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.runs.local.processes import LocalSession, session_config
@@ -64,3 +66,13 @@ def test_a_killed_worker_stops_all_processes_and_the_training_goes_on(tmp_path: 
         for entry in read_chain(folder / "party-0" / name)
     ]
     assert log.count("sketch-0 for party 1") == log.count("sketch-1 for party 1") == log.count("range check") == 1
+
+
+def test_workers_run_in_a_ray_cluster_of_each_member(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray: pip install secure-sccvfl[ray]")
+    options = {**write_two(tmp_path, people(3 * BAND_ROWS)), **RUN, "ledger": str(tmp_path / "ledgers")}
+    folder = tmp_path / "run"
+    config = session_config(folder, "train", 2, options, shards={"count": 2, "kind": "ray"})
+    with LocalSession(config, folder) as session:
+        session.wait().check(folder)
+    assert (folder / "party-1" / "model" / "model.npz").exists()

@@ -1,6 +1,6 @@
 """`bench.py shards`: a private head over synthetic rows, in one session and in row shards.
 
-Three parties hold the columns side by side; party 0 has the label. Every run trains the same head: second-order steps
+The parties hold the columns side by side; party 0 has the label. Every run trains the same head: second-order steps
 with the private loss, a noise vector that is too small to matter, and the check of the finished head. Rows are made
 in the process of their party and given to the engine as 32-bit numbers; no file is read.
 """
@@ -18,7 +18,7 @@ from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.mechanisms import HeadNoise
-from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, filled, peak_memory, run_ours
+from secure_sccvfl.research.benchmarks.measuring import Result, Row, Tell, filled, peak_memory, run_ours
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.training.engine import PRIVATE_CURVATURE
 from secure_sccvfl.training.grid import Bounds, Grid
@@ -35,8 +35,8 @@ class ShardsBenchmark:
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.rows, columns = int(config.options["rows"]), int(config.options["columns"])
-        self.widths = [columns // PARTIES + (at < columns % PARTIES) for at in range(PARTIES)]
         everyone = tuple(range(len(config.parties)))
+        self.widths = [columns // len(everyone) + (at < columns % len(everyone)) for at in everyone]
         shapes: dict[str, tuple[int, ...]] = {"columns": (ANY,), "range check": (1,), "predictions": (ANY, ANY)}
         self.releases = [Release(name, everyone, shape, "inputs are public") for name, shape in shapes.items()]
 
@@ -46,8 +46,9 @@ class ShardsBenchmark:
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         engine, rank, began = SecureEngine(session, 0, [0]), session.rank, time.perf_counter()
         width, total = self.widths[rank], sum(self.widths)
-        block = np.random.default_rng(rank).random((self.rows, width), np.float32) * np.float32(SIZE)
-        label = (block @ np.linspace(-4, 4, width) > 0).astype(np.int8) if rank == 0 else None
+        block = np.random.default_rng(rank).random((self.rows, width), np.float32)
+        block *= SIZE
+        label = (block @ np.linspace(-4, 4, width, dtype=np.float32) > 0).astype(np.int8) if rank == 0 else None
         batch = engine.bind({rank: block}, label, {rank: np.zeros(width)}, classes=True)
         grid = Grid((0.0,), (0.0,), PRIVATE_CURVATURE["binary"], 1.0, 0.0, sharpens=True, separate=True)
         noise = HeadNoise(1e-3, RIDGE * self.rows, 1e-9, float(np.sqrt(1 + total * SIZE**2)))
@@ -74,17 +75,18 @@ class ShardsBenchmark:
         return {"ok": True, "rows": [{**row, "weights": np.asarray(weights)[:, 0].tolist()}]}
 
 
-def measure_shards(rows: int, columns: int, counts: list[int], tell: Tell) -> Result:
+def measure_shards(rows: int, columns: int, counts: list[int], number: int, tell: Tell) -> Result:
     """A row for each number of workers; 0: one session without shards."""
     measured, reference = list[Row](), None
     for count in counts:
         tell(f"{rows} x {columns}: {f'{count} workers of each party' if count else 'one session'}")
-        settings: Row = {"shards": {"count": count}} if count else {}
-        parties = [mine[0] for mine in run_ours("bench-shards", {"rows": rows, "columns": columns}, **settings)[0]]
+        settings: dict[str, Any] = {"deadline": 900.0, "connect": 300.0, "shards": {"count": count} if count else {}}
+        results, _ = run_ours("bench-shards", {"rows": rows, "columns": columns}, number, **settings)
+        parties = [mine[0] for mine in results]
         weights = np.array(parties[0]["weights"])
         reference = weights if reference is None else reference
         workers = [one for party in parties for one in party["workers"]]
-        mean = lambda name, of: sum(one[name] for one in of) / PARTIES  # noqa: E731
+        mean = lambda name, of: sum(one[name] for one in of) / number  # noqa: E731
         row = {
             "count": count,
             "seconds": max(party["seconds"] for party in parties),
@@ -99,14 +101,14 @@ def measure_shards(rows: int, columns: int, counts: list[int], tell: Tell) -> Re
         }
         measured.append(row)
     about = (
-        f"Training of a private head on {rows} x {columns}, {PARTIES} parties, on this one machine.\n\n"
+        f"Training of a private head on {rows} x {columns}, {number} parties, on this one machine.\n\n"
         "- `workers`: of each party; 0 is one session without shards.\n"
         "- `CPU s`, `MB to peers`, `MB dealer`: of one party with its workers.\n"
         "- `shard rounds`: of one shard session, at the same time as the others.\n"
         "- `MB worker`: peak memory of the largest worker. `MB head`: of the process that makes the rows.\n"
         "- `error`: largest difference of a weight from the first row of the table."
     )
-    data = {"parties": PARTIES, "rows": rows, "columns": columns, "shards": measured}
+    data = {"parties": number, "rows": rows, "columns": columns, "shards": measured}
     return Result(data, [about, filled(measured, COLUMNS)])
 
 
