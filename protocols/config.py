@@ -51,7 +51,8 @@ def unknown_name(what: str, name: str, available: Iterable[str]) -> str:
     """The message for a name that does not exist, with the nearest one that does."""
     names = sorted(available)
     close = difflib.get_close_matches(name, names, 1)
-    return f"unknown {what} {name!r}; {f'did you mean {close[0]!r}? ' if close else ''}available: {', '.join(names)}"
+    hint = f"did you mean {close[0]!r}?" if close else f"available: {', '.join(names)}"
+    return f"unknown {what} {name!r}; {hint}"
 
 
 def wrong_kind(value: object, kind: Any) -> str | None:

@@ -29,7 +29,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.config import ConfigError, unknown_name
 from secure_sccvfl.releases.default_budget import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.modes import gradient_mode
@@ -279,6 +279,6 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
 
 def _options(data: Data, accepted: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
     if unknown := sorted(set(settings) - set(accepted)):
-        raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*accepted, *given)))}")
+        raise ConfigError(unknown_name("setting", unknown[0], (*accepted, *given)))
     options = RunOptions.of({**settings, **given, "pooled": True})
     return options.changed(dataset=data.dataset.name)

@@ -213,8 +213,8 @@ def run_local(
     their records have spent is kept in `sccvfl-ledgers` next to both, or in `ledger`. Use the same folder for every
     run on the same people. Call this from the main thread: it passes signals on to its processes.
     """
-    if parties is not None and not isinstance(parties, int):
-        raise ConfigError(f"parties must be a whole number, not {parties!r}")
+    if parties is not None and (not isinstance(parties, int) or parties < 2):
+        raise ConfigError(f"parties must be a whole number from 2 on, not {parties!r}")
     path = new_folder() if folder is None else Path(folder)
     if path.exists() and any(path.iterdir()):
         raise ConfigError(f"{path} is not empty; choose a new folder for the run")

@@ -540,7 +540,7 @@ def shipped_card(name: str) -> PolicyCard:
     task = re.split("[:@]", name)[0]
     with embedded_file(f"{task}.policy.toml") as path:
         if not path.exists():
-            raise PolicyError(f"no card is shipped for {task!r}; name the file of one, or leave --card out")
+            raise PolicyError(f"no card is shipped for {task!r}, and there is no such file: name the file of a card")
         return read_card(path)
 
 

@@ -207,7 +207,7 @@ def _row(ids: np.ndarray, record: str, where: str, rule: IdRule) -> int:
     rows = np.flatnonzero((ids == record) | (ids == rule.id_of(record)))
     if not len(rows):
         made = "" if rule.plain else f" (made of {rule.words})"
-        raise ConfigError(f"{where} has no record {record!r}; ids{made} look like {str(ids[0])!r}")
+        raise ConfigError(f"no record {record!r} in {where}; ids{made} look like {str(ids[0])!r}")
     return int(rows[0])
 
 

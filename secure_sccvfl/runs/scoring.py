@@ -108,7 +108,8 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY, tim
     """What a prediction for this many records opens, and to whom. times: how often, where it goes on."""
     receiver = schema.label_holder if options.session.receiver < 0 else options.session.receiver
     if not 0 <= receiver < len(schema.parties):
-        raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
+        named = ", ".join(f"{rank} ({name})" for rank, name in enumerate(schema.parties))
+        raise ConfigError(f"the receiver of predictions must be a party: {named}; not {receiver}")
     detail = "calibrated logits" if options.session.scores else "decisions"
     asked = options.session
     for given, part in ((asked.certificate, "certificate"), (asked.reasons, "reasons")):

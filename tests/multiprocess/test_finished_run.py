@@ -188,7 +188,7 @@ MISTAKES = (
     ("dataset", "heart", "the model was trained for another description of the data"),
     ("records", "gone.csv", "no file gone.csv with records"),
     ("records", "short.csv", "bank: duration: 'short.csv' has no column 'duration'"),
-    ("receiver", 7, "the receiver of predictions must be a party, not 7"),
+    ("receiver", 7, "the receiver of predictions must be a party: 0 ("),
 )
 
 

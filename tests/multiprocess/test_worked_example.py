@@ -132,7 +132,7 @@ def test_records_of_a_consortium_are_shown_to_nobody_but_their_holder(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--record", "nobody"], "german has no record 'nobody'; ids look like 'g0000'"),
+        (["--record", "nobody"], "no record 'nobody' in german; ids look like 'g0000'"),
         (["--record", PERSON, "--predictions", "p.csv"], "name it with --party"),
         (["--record", PERSON, "--party", "7"], "the run has parties 0 to 2, not 7"),
         ([], "required: --record"),

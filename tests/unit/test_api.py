@@ -210,8 +210,12 @@ def test_other_tasks_train_and_predict(task):
 
 
 def test_settings_are_checked_by_name_and_value():
-    with pytest.raises(ConfigError, match="no setting 'mode'"):
+    with pytest.raises(ConfigError, match="unknown setting 'mode'"):
         scc.train("heart", mode="split")
+    with pytest.raises(ConfigError, match=r"^unknown setting 'lamdas'; did you mean 'lambdas'\?$"):
+        scc.train("heart", lamdas=(1.0,))
+    with pytest.raises(ConfigError, match="parties must be a whole number from 2 on, not 0"):
+        scc.run_local("heart", parties=0)
     with pytest.raises(ConfigError, match="no generator 'big'"):
         scc.train("heart", generator="big")
     with pytest.raises(DataError, match="no data set 'nobody'"):
