@@ -239,7 +239,7 @@ def test_columns_that_differ_from_the_public_ones_are_refused():
 
 def test_only_a_holder_gives_groups():
     def job(session):
-        with pytest.raises(ProtocolError, match="nobody else"):
+        with pytest.raises(ProtocolError, match="only the holder gives"):
             protocol.group_table(
                 session.party, 2, [1, 1, 1], lambda rows: np.ones((2, 1)), 1, 2, lambda rows: np.ones((2, 2)), False
             ) if session.rank != 1 else protocol.group_table(
@@ -277,5 +277,9 @@ def test_exact_tables_come_from_the_test_switch_and_from_nothing_that_is_shipped
     assert not all((noisy[a][k] == group.table(k, a)).all() for a in (0, 1) for k in group.columns[0])
     for package in (launch, secure_sccvfl):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:  # FLARE is an extra
+                if not str(error.name).startswith("nvflare"):
+                    raise
     assert [kind for kind in SecureStatistics.__subclasses__() if not kind.__module__.startswith("tests.")] == []
