@@ -19,6 +19,8 @@ from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.research.benchmarks.shards import ShardsBenchmark
 from secure_sccvfl.runs.evaluate import EvaluateJob
+from secure_sccvfl.runs.member.outlook import outlook, plan_lines
+from secure_sccvfl.runs.member.plan import make_plan
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.secure import SecureEngine
@@ -30,6 +32,7 @@ from tests.support.randomness import drawn_from
 from tests.support.sessions import results, run_session
 from tests.support.shards import run_sharded
 
+ADDRESSES = [["a:1", "b:1"], ["a:2", "b:2"]]
 ROWS = 3 * BAND_ROWS - 500
 UNIT = 2.0**-26
 """Of a mean gradient. Each part of a sum over rows, and the penalty, is truncated to it with an error of one unit."""
@@ -310,3 +313,13 @@ def test_the_benchmark_trains_the_same_head_and_tells_what_workers_used():
     assert np.abs(np.array(one["weights"]) - sharded["weights"]).max() < 1e-4 and one["workers"] == []
     assert len(sharded["workers"]) == 2 and all(one[name] > 0 for one in sharded["workers"] for name in one)
     assert abs(sum(one["sent"] for one in sharded["workers"]) + sharded["sent"] - one["sent"]) < 0.02 * one["sent"]
+
+
+def test_the_plan_covers_and_shows_shards(tmp_path):
+    options = {**two.write_two(tmp_path, two.people(200)), "pooled": False}
+    given = {"parties": two.ADDRESSES, "options": options, "jobs": ("train",)}
+    configs = [SessionConfig(**given, shards=shards_of) for shards_of in ({}, {"count": 2, "addresses": ADDRESSES})]
+    plans = [make_plan(config) for config in configs]
+    assert plans[0].digest != plans[1].digest
+    shown = [[*plan_lines(p, outlook(c, p, None))] for c, p in zip(configs, plans, strict=True)]
+    assert [sum("shards" in line for line in lines) for lines in shown] == [0, 1]

@@ -144,7 +144,7 @@ def estimate(
     return {"total": total, "off": {figure: off for figure, (_, off) in COSTS[job].items()}}
 
 
-SETTINGS = ("transport", "connect", "deadline", "idle", "frame_limit", "approval")
+SETTINGS = ("transport", "connect", "deadline", "idle", "frame_limit", "approval", "shards")
 """Settings of a session file besides those that the plan shows in lines of their own."""
 
 REASONS = {
@@ -193,7 +193,7 @@ def plan_lines(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
 def _settings(plan: Plan) -> Iterator[str]:
     """Every setting of the session file and every option that is not its default: all of them are approved."""
     session, options = plan.sections["session"], plan.options
-    usual = {f.name: f.default for f in fields(SessionConfig)}
+    usual: dict[str, Any] = {f.name: f.default for f in fields(SessionConfig)} | {"shards": {}}
     if any(one["certificate"] for one in session["people"]):
         usual["connect"] = CONNECT_BY_HAND
     settings = {name: (session[name], usual[name]) for name in SETTINGS if session[name] != usual[name]}
@@ -205,7 +205,7 @@ def _settings(plan: Plan) -> Iterator[str]:
         settings |= {f"option {o.path}": (set_[o.wire], plain[o.wire]) for o in differing}
     yield "settings that are not the default:" if settings else "all settings are the default"
     for name, (value, default) in settings.items():
-        usual_text = "" if default in (None, "", ()) else f" (default {_shown(default)})"
+        usual_text = "" if default in (None, "", (), {}) else f" (default {_shown(default)})"
         yield f"  {name} = {_shown(value)}{usual_text}"
 
 
