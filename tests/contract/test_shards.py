@@ -175,22 +175,9 @@ def test_no_order_opens_a_value(name):
     assert f"a shard has no order '{name}'" in two.error_text(caught.value)
 
 
-def test_a_party_that_tells_two_stories_in_a_shard_stops_the_run_before_a_release():
-    def job(session, opened=lambda session: None):
-        tall = session.tall.owned(np.ones((4, 2)), owner=0, shape=(4, 2)).pinned()
-        sums = tall.t() @ session.tall.share(np.ones((4, 1)), owner=1, shape=(4, 1), bits=28)
-        session.open(sums.rescale(16), results(3)[2])
-
-    run_sharded(job, 1)
-    opened: list[str] = []
-    with pytest.raises(ExceptionGroup) as caught:
-        run_sharded(job, 1, wrap=lambda transport: TwoFaced(transport, "head gradient", opened))
-    assert SAYS_SO in two.error_text(caught.value) and not opened
-
-
-def test_without_the_check_of_shards_nobody_would_notice_before_the_release(monkeypatch):
-    """The same with the check left out: the wrong sum is opened, and only the end of the shard session tells."""
-    monkeypatch.setattr(shards.RowShards, "confirm", lambda self, step: None)
+@pytest.mark.parametrize(("checked", "informed"), [(True, 0), (False, 3)])
+def test_a_party_that_tells_two_stories_in_a_shard_stops_the_run_before_a_release(checked, informed, monkeypatch):
+    """Without the check of shards the wrong sum is opened, and only the end of the shard session tells."""
     seen = []
 
     def job(session):
@@ -198,9 +185,14 @@ def test_without_the_check_of_shards_nobody_would_notice_before_the_release(monk
         sums = tall.t() @ session.tall.share(np.ones((4, 1)), owner=1, shape=(4, 1), bits=28)
         seen.append(session.open(sums.rescale(16), results(3)[2]))
 
+    run_sharded(job, 1)
+    assert len(seen) == 3
+    seen.clear()
+    if not checked:
+        monkeypatch.setattr(shards.RowShards, "confirm", lambda self, step: None)
     with pytest.raises(ExceptionGroup) as caught:
         run_sharded(job, 1, wrap=lambda transport: TwoFaced(transport, "head gradient", []))
-    assert SAYS_SO in two.error_text(caught.value) and len(seen) == 3
+    assert SAYS_SO in two.error_text(caught.value) and len(seen) == informed
 
 
 def test_a_worker_that_dies_stops_every_party(monkeypatch):
