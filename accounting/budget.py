@@ -35,7 +35,7 @@ from secure_sccvfl.accounting.ledger import (
     FileLedger,
     Ledger,
     LedgerError,
-    digest_of,
+    ledger_digest,
     read_ledger,
     states_of,
 )
@@ -389,7 +389,7 @@ class Budget:
     def head_digest(self) -> str:
         """Stands for all charges in their order; parties compare it."""
         with self._ledger.locked() as ledger:
-            return digest_of(ledger.entries)
+            return ledger_digest(ledger.entries)
 
     @property
     def last_line(self) -> Entry:

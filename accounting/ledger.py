@@ -57,14 +57,14 @@ class LedgerFull(LedgerError):
         self.reason = OSError(number, words, file)
 
 
-def digest_of(entries: Sequence[Entry]) -> str:
+def ledger_digest(entries: Sequence[Entry]) -> str:
     """The last hash, which stands for all lines."""
     return str(entries[-1]["hash"]) if entries else START
 
 
 def chained(entries: Sequence[Entry], content: Entry) -> Entry:
     """The line that continues the chain with this content."""
-    entry = {"index": len(entries), "previous": digest_of(entries), **content}
+    entry = {"index": len(entries), "previous": ledger_digest(entries), **content}
     return {**entry, "hash": _hash(entry)}
 
 
@@ -159,7 +159,7 @@ class FileLedger(Ledger):
         self._write_head()
 
     def _write_head(self) -> None:
-        head = {"count": len(self.entries), "digest": digest_of(self.entries)}
+        head = {"count": len(self.entries), "digest": ledger_digest(self.entries)}
         _replace(_head_of(self.path), (json.dumps(head) + "\n").encode())
 
     def keep(self, records: RecordSet) -> None:
@@ -243,7 +243,7 @@ def _check_head(entries: Sequence[Entry], path: Path) -> int:
             raise LedgerError(f"{head.name}: is not readable; {WHAT_TO_DO}") from None
     if confirmed > len(entries):
         raise LedgerError(f"{name}: {confirmed - len(entries)} lines are missing at the end; {WHAT_TO_DO}")
-    if digest_of(entries[:confirmed]) != last:
+    if ledger_digest(entries[:confirmed]) != last:
         raise LedgerError(f"{name}: is not the ledger its head was written for; {WHAT_TO_DO}")
     if len(entries) > confirmed + 1:
         raise LedgerError(f"{name}: the head is missing or too old; {WHAT_TO_DO}")

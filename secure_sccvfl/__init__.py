@@ -23,7 +23,8 @@ report. Programs for one process per host are in `launch`.
 
 1. `data.party_data` reads the owner's CSV file by the public description and splits records by a hash of their id;
    `runs.alignment` finds the common rows. With `hidden`, the default of own data, no party learns which of its
-   records are common: encodings become shares, and a shared membership mask leaves the others out.
+   records are common: encodings become shares, a shared membership mask leaves the others out, and the number of
+   different records is opened.
 2. `data.layout` maps cells to input space: numbers to [0, 1], categories one-hot. `data.party` gives public bins.
 3. `models.encoders` maps input space to columns of the head, before roles are known. The encoding stays at its owner.
 4. `discovery` releases its noisy table of s (below) and proposes a role: mediator, proxy, or held fixed.
@@ -31,7 +32,7 @@ report. Programs for one process per host are in `launch`.
    (`protocols.steps.head`), and products with secret-shared weights, labels and penalty are shares. A private head
    is charged before its steps (`Charger.charge_heads`). It is trained on training and validation records together,
    for one public lambda, with the noise of objective perturbation by the dealer, and a second, smaller noise on the
-   weights.
+   weights. All learn one check of the finished head: whether a score is out of range, or training has not converged.
 6. `runs.model_files` keeps at each party its encoder, its tables and its share of the weights.
 7. `runs.evaluate` opens test figures. `runs.predict` opens a new person's decision to one receiver (by default
    the holder of the label), once. Asked again, the receiver reads the recorded answer.
@@ -51,7 +52,9 @@ report. Programs for one process per host are in `launch`.
 5. From the same noisy shares the HSIC score and group sizes are computed under MPC and opened to all;
    `discovery.decisions` proposes roles, which a policy card (`policy`) may override.
 6. Mediators: `models.table_generator` makes a counterfactual generator of the table, and `models.table_gram` the
-   expected Gram matrix of encoded changes, at the owner. Proxies: the trainer takes a direction from the table.
+   expected Gram matrix of encoded changes, at the owner. Proxies: the trainer takes a direction from the table. Three
+   kinds of checks that follow from tables are opened to all: which columns counterfactuals move (a mediator that does
+   not move becomes N), how far (if two parties have mediators), and the strength of the proxy penalty.
 7. `training.secure` shares both as the consistency and the proxy penalty of the head. Neither touches records again.
 
 Importing this package imports no library; each name is imported when it is first used.

@@ -18,10 +18,10 @@ mean over groups and the smaller one may have 45 records. Then the mean over mod
 on the plaintext engine with the run's settings and noise, and the run's own rate misses only if its interval lies
 above the limit (`ROUGH`).
 
-`on_model` attacks what a run gives out: its model, answers of the model, and released tables. The white box is put
-together from the shares of all parties: nobody in the consortium has it. An attack that gains nothing with it gains
-nothing with less. Every attack of the registry that is not about transcripts runs there, on every view of the kind
-that it takes, with its positive control; those that do not apply are listed with the reason.
+`attack_model` attacks what a run gives out: its model, answers of the model, and released tables. The white box is
+put together from the shares of all parties: nobody in the consortium has it. An attack that gains nothing with it
+gains nothing with less. Every attack of the registry that is not about transcripts runs there, on every view of the
+kind that it takes, with its positive control; those that do not apply are listed with the reason.
 """
 
 from __future__ import annotations
@@ -399,7 +399,7 @@ def views_of_run(run: FinishedRun, ready: Prepared, logits: np.ndarray) -> Views
     return views
 
 
-def on_model(
+def attack_model(
     attacks: ViewAttacks, ready: Prepared, logits: np.ndarray, progress: Progress = lambda view: None
 ) -> dict[str, str]:
     """All attacks of the registry on the run's model; returns why others do not apply, by attack."""

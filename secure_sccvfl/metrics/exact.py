@@ -4,8 +4,9 @@ Before: the logits of test records and of their edited copies are CrypTen tensor
 holders. Row numbers and weights of the copies are public. After: every party knows the numbers in `metric_names`, and
 no decision, logit, label or group of a record. Means are opened as sums and divided by public numbers.
 
-Steps that need no result of each other share their rounds, whatever the number of counterfactual models: `together`
-evaluates one operator on several tensors, `products` multiplies several pairs. With two classes and two groups:
+Steps that need no result of each other share their rounds, whatever the number of counterfactual models:
+`in_one_call` evaluates one operator on several tensors, `products` multiplies several pairs. With two classes and two
+groups:
 
 | step | rounds |
 |---|---|
@@ -179,8 +180,8 @@ class SecureEvaluation:
     def compared(self, logits: Shared, *values: Shared) -> tuple[Shared, list[Shared]]:
         """Decisions of these logits, and where these values are negative; of two classes in one comparison."""
         if logits.size(1) > 1:
-            return self.decisions(logits), together(_below_zero, *values) if values else []
-        decided, *negative = together(_below_zero, -logits, *values)
+            return self.decisions(logits), in_one_call(_below_zero, *values) if values else []
+        decided, *negative = in_one_call(_below_zero, -logits, *values)
         return decided, negative
 
     def target(self, label: AtHolder, rows: int) -> Shared:
@@ -281,7 +282,7 @@ class SecureEvaluation:
         change = crypten.stack([_by_record(after - shown[of.source], of, rows) for after, of in copies])
         weight = np.stack([np.bincount(of.source, of.weight, rows) for _, of in copies])
         sums = pairs.transpose(1, 2).matmul(change)
-        few, negative = together(_below_zero, pairs.sum(1) - max(self.min_group, 1), sums)
+        few, negative = in_one_call(_below_zero, pairs.sum(1) - max(self.min_group, 1), sums)
         part, whole = products((negative, sums), (1 - few, (pairs * weight[:, :, None]).sum(1)))
         (counted,) = products((1 - few, (sums - 2 * part).sum(2)))
         none = (1 - few).sum(1) < 1
@@ -393,7 +394,8 @@ SharedCopies = Mapping[str, tuple[Shared, Copies]]
 """By counterfactual model: logits of copies of test records, and whose copies they are."""
 
 
-def together(function: Callable[[Shared], Shared], *values: Shared) -> list[Shared]:
+def in_one_call(function: Callable[[Shared], Shared], *values: Shared) -> list[Shared]:
+    """The function of each tensor, computed on all of them at once: the rounds of one call."""
     result = function(crypten.cat([value.reshape(-1) for value in values]))
     return split(result, [tuple(value.size()) for value in values])
 

@@ -55,7 +55,7 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, together
+from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, in_one_call
 from secure_sccvfl.models.encoders import plain_columns
 from secure_sccvfl.protocols.session.runtime import Session, crypten
 
@@ -151,6 +151,6 @@ def strongest(session: Session, contributions: Shared) -> Shared:
     with session.measure("reasons"):
         for at in range(0, contributions.size(0), each):
             part = Strongest(contributions[at : at + each])
-            below, *signs = together(lambda value: value < 0, *part.values)
+            below, *signs = in_one_call(lambda value: value < 0, *part.values)
             parts.append(part.named(part.ranks(below) < 0, *signs))
     return crypten.cat(parts)

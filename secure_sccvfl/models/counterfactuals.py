@@ -90,7 +90,7 @@ def below_each_other(counterfactuals: Sequence[EncodedCounterfactuals]) -> Itera
 
 
 @dataclass(frozen=True)
-class Validity:
+class ValidityTerms:
     """Forbidden changes by a counterfactual, and its size, per record and group; summed over features.
 
     identity: change of features that must not change. support: how far edited values leave the public range. size:
@@ -101,13 +101,15 @@ class Validity:
     support: float = 0.0
     size: float = 0.0
 
-    def __add__(self, other: Validity) -> Validity:
-        return Validity(self.identity + other.identity, self.support + other.support, self.size + other.size)
+    def __add__(self, other: ValidityTerms) -> ValidityTerms:
+        return ValidityTerms(self.identity + other.identity, self.support + other.support, self.size + other.size)
 
 
-def validity(parties: Sequence[Party], generators: Mapping[int, Generator], roles: Roles, groups: int) -> Validity:
+def validity(
+    parties: Sequence[Party], generators: Mapping[int, Generator], roles: Roles, groups: int
+) -> ValidityTerms:
     """Validity terms of these parties' generators, averaged over records and source groups. Party-local."""
-    total = Validity()
+    total = ValidityTerms()
     for party in parties:
         mine = np.isin(np.arange(party.layout.width), party.layout.columns(roles.edited))
         for source in range(groups):
@@ -116,7 +118,7 @@ def validity(parties: Sequence[Party], generators: Mapping[int, Generator], role
             moved = np.abs(edited - party.inputs).mean(axis=0)
             outside = np.abs(edited - np.clip(edited, 0.0, 1.0)).mean(axis=0)
             part = (moved[~mine].sum(), outside.sum(), moved[mine].sum())
-            total = total + Validity(*(float(v) / groups for v in part))
+            total = total + ValidityTerms(*(float(v) / groups for v in part))
     return total
 
 

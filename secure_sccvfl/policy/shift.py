@@ -36,8 +36,10 @@ class Shift:
     alarm: bool
 
 
-def shifts(features: Sequence[Feature], old: np.ndarray, new: np.ndarray, rng: np.random.Generator) -> list[Shift]:
-    """Every column (records x features, old and new), the largest move first."""
+def column_shifts(
+    features: Sequence[Feature], old: np.ndarray, new: np.ndarray, rng: np.random.Generator
+) -> list[Shift]:
+    """How far the distribution of each column moved from the old to the new records, the largest move first."""
     draws = max(1999, round(DRAWS * len(features) / LEVEL))
     moves = [
         _shift(f, f.bin_index(old[:, k]), f.bin_index(new[:, k]), draws, LEVEL / len(features), rng)

@@ -48,7 +48,7 @@ from secure_sccvfl.reports.results import (
     write,
 )
 from secure_sccvfl.reports.run_log import seal
-from secure_sccvfl.runs.files import read_audit, sessions_of
+from secure_sccvfl.runs.files import read_audit, run_names
 from secure_sccvfl.training.modes import MODES
 
 APPROVALS = "approvals.json"
@@ -73,7 +73,7 @@ def table_releases_of(part: Path) -> list[dict[str, Any]]:
     From the logs of one party. Tables that an earlier run had paid for have no epsilon here.
     """
     account = read_account(part / LEDGER)
-    runs = sessions_of(part)
+    runs = run_names(part)
     charged = {c.event.name: n for n, c in enumerate(account.charges, 1) if c.key.partition(" ")[0] in runs}
     entries = [entry for log in in_order(part, "audit") for entry in read_audit(log) if entry["event"] == "roles"]
     last = {entry["refresh"]: entry for entry in entries}

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from secure_sccvfl.accounting.ledger import LedgerError, comparable, digest_of, read_ledger
+from secure_sccvfl.accounting.ledger import LedgerError, comparable, ledger_digest, read_ledger
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig, code_digest, node_folder
 from secure_sccvfl.protocols.dealing.randomness import fresh_key
 from secure_sccvfl.protocols.errors import LogError
@@ -128,7 +128,7 @@ def _ledger_digest(path: Path, result: Mapping[str, Any]) -> str:
     """The digest of a ledger; without the records where each party charges its own. `files` binds all of it."""
     entries, _ = read_ledger(path)
     if result.get("align") != "hidden":
-        return digest_of(entries)
+        return ledger_digest(entries)
     return _digest(comparable(entries, own_records=True))
 
 

@@ -27,7 +27,7 @@ from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import NOISY_TABLES, charge_number, statistics_charges
-from secure_sccvfl.runs.files import sessions_of, tables_used
+from secure_sccvfl.runs.files import run_names, tables_used
 from secure_sccvfl.runs.model_files import model_folder
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -124,7 +124,7 @@ def _fit(tables: CachedReleases, rank: int, budget: Budget, about: About) -> int
 
 def _sessions_of(run: Path, rank: int) -> set[str]:
     folder = model_folder(str(run), rank).parent
-    names = {*sessions_of(folder), *tables_used(folder)}
+    names = {*run_names(folder), *tables_used(folder)}
     if not names:
         raise ConfigError(f"{run} is not the folder of a run; tables = {CACHED!r} takes the last ones that fit")
     return names

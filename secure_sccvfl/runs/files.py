@@ -46,12 +46,12 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise ModelError(f"no {Path(error.filename).name} in {part}: train first, or name the run") from None
     except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile, zlib.error):
         raise ModelError(f"the model in {part} cannot be read; train again") from None
-    if digest_of(facts, arrays) != digest:
+    if content_digest(facts, arrays) != digest:
         raise ModelError(f"the model in {part} was changed after training; train again")
     return {**facts, "digest": digest}, arrays
 
 
-def digest_of(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+def content_digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 of a model's facts and arrays."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name in sorted(arrays):
@@ -91,7 +91,7 @@ def read_audit(path: Path) -> list[dict[str, Any]]:
     return read_chain(path)
 
 
-def sessions_of(folder: Path) -> tuple[str, ...]:
+def run_names(folder: Path) -> tuple[str, ...]:
     """The names under which a run has charged, one for each session: a run that resumes gets a new one."""
     return tuple(dict.fromkeys(str(entry["run"]) for entry in _events(folder, RUN)))
 

@@ -31,7 +31,7 @@ from secure_sccvfl.protocols.alignment.interface import AlignKind
 from secure_sccvfl.protocols.records.private import naming, private
 from secure_sccvfl.protocols.session.saving import restore_share, save_share
 from secure_sccvfl.protocols.steps.head import HEAD_BITS
-from secure_sccvfl.runs.files import ModelError, digest_of, read_model
+from secure_sccvfl.runs.files import ModelError, content_digest, read_model
 from secure_sccvfl.training.config import BASELINES, Controls, EvaluationKind
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import Shared
@@ -237,7 +237,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["aware"] = model.aware.as_record()
     if model.module is not None:
         facts["module"] = asdict(model.module)
-    facts["digest"] = digest_of(facts, arrays)
+    facts["digest"] = content_digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)

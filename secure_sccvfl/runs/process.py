@@ -67,7 +67,7 @@ RESUME = "resume"
 """The session in which the parties of an interrupted sequence of jobs tell each other where they stand."""
 
 
-def sessions_of(config: SessionConfig, resume: bool = False) -> list[SessionConfig]:
+def planned_sessions(config: SessionConfig, resume: bool = False) -> list[SessionConfig]:
     """The sessions that a session file describes, in order: the same list at every party and at the dealer.
 
     Who resumes says so in each, so nobody resumes alone.
@@ -107,7 +107,7 @@ class DealerProcess(SessionProcess):
         if self.transcript is not None:
             check_transcript(config.options)
         credentials = Credentials.of(self.certs, DEALER) if self.certs is not None else None
-        sessions = [config.for_job(self.job)] if self.job else sessions_of(config, self.resume)
+        sessions = [config.for_job(self.job)] if self.job else planned_sessions(config, self.resume)
         for session in sessions:
             transcript = self.transcript
             if transcript is not None and len(sessions) > 1:

@@ -55,7 +55,7 @@ from secure_sccvfl.runs.cached_tables import (
     tables_record,
 )
 from secure_sccvfl.runs.checkpoints import Checkpoints
-from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES, AuditLog, describe_data, sessions_of
+from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES, AuditLog, describe_data, run_names
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
 from secure_sccvfl.training.modes import gradient_mode
@@ -126,7 +126,7 @@ class TrainJob(RecordsJob):
             if tables is not None:
                 check_tabled(tables, problem.tabled)
                 problem = replace(problem, released=tables.tabled)
-            before = sessions_of(folder) if folder is not None and options.session.resume else ()
+            before = run_names(folder) if folder is not None and options.session.resume else ()
             spread = planned_spread(session, options, self.data.schema, budget, trained_with, before, tables)
             noise: tuple[float, NoiseKind] = (
                 spread.multiplier,
@@ -184,7 +184,7 @@ class TrainJob(RecordsJob):
         mine = self._keep(session, trained.engine, model, name, digests, charged)
         if folder is not None:
             keep_copy(ledger, folder)
-        sessions = sessions_of(folder) if folder is not None else (name,)
+        sessions = run_names(folder) if folder is not None else (name,)
         privacy = spent_figures(budget.account, charger.noise, sessions)
         paid = {"epsilon_rdp": privacy["epsilon_rdp"]} if same_records else {}  # otherwise each has its own
         summary = {"lambda": model.lam, "temperature": model.temperature, **paid, "mask": model.roles.digest()}

@@ -28,7 +28,7 @@ from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.aware import AwareCounterfactuals, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.models.certificate import range_gram
-from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, Validity, movement, validity
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, ValidityTerms, movement, validity
 from secure_sccvfl.models.encoders import (
     Encoder,
     FeatureEncoder,
@@ -333,11 +333,11 @@ class Trainer:
             if self.config.exact_records:
                 terms = validity(self.own_records, *given)
             else:  # table generators stay in the public range
-                terms = Validity(size=sum(self._movement(*given)[1].values()))
+                terms = ValidityTerms(size=sum(self._movement(*given)[1].values()))
             summed = self.engine.total(VALIDITY.name, astuple(terms), has_mediators)
             record: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
             if summed is not None:
-                record = asdict(Validity(*summed))
+                record = asdict(ValidityTerms(*summed))
             self.hooks.audit("validity of edits, summed over parties", {"attribute": attribute.name, **record})
             self.validity[attribute.name] = record
 

@@ -15,7 +15,7 @@ from secure_sccvfl.accounting.budget import Budget
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.evaluate import EvaluateJob
-from secure_sccvfl.runs.files import digest_of, read_model
+from secure_sccvfl.runs.files import content_digest, read_model
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.own_data import heart_rows, jobs_of, run_jobs, write_own
 from tests.support.sessions import stopping
@@ -124,7 +124,7 @@ def forge(folder, **changes):
             facts[key] = value
         else:
             facts["held_out"][key] = value
-    facts["digest"] = digest_of(facts, arrays)
+    facts["digest"] = content_digest(facts, arrays)
     (folder / "model.json").write_text(json.dumps(facts))
 
 

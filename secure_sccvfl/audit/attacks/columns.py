@@ -58,7 +58,7 @@ def shown_columns(view: Columns, seed: int) -> list[Rate]:
     return feature_inference(Columns(view.holder, view.own_columns, shown, {name: (training, unknown)}), seed)
 
 
-def halves_of(view: Shown, seed: int) -> tuple[Columns, Columns]:
+def _halves(view: Shown, seed: int) -> tuple[Columns, Columns]:
     """The view with the others' columns of either half known."""
     half = folds(np.zeros(len(view.own_columns), int), 2, seed)
     halves = []
@@ -71,7 +71,7 @@ def halves_of(view: Shown, seed: int) -> tuple[Columns, Columns]:
 
 def gradient_reconstruction(view: Shown, seed: int) -> list[Rate]:
     """Own columns alone, then with the gradients of all steps: each record guessed once."""
-    first, second = (feature_inference(part, seed) for part in halves_of(view, seed))
+    first, second = (feature_inference(part, seed) for part in _halves(view, seed))
     return [mean_rate(one.attack, view.holder, [one, other]) for one, other in zip(first, second, strict=True)]
 
 

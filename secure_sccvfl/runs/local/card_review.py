@@ -23,7 +23,7 @@ from secure_sccvfl.data.party_data import own_schema, pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.reviews import Proposals
-from secure_sccvfl.policy.shift import Shift, new_records, shifts
+from secure_sccvfl.policy.shift import Shift, column_shifts, new_records
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.protocols.records.chain import unused_name
 from secure_sccvfl.reports.folders import RunFolder, result_of
@@ -109,7 +109,7 @@ def own_shift(run: Path, dataset: str, party: int) -> tuple[str, list[Shift]]:
     old, old_ids = _own_table(before, party, len(session.parties))
     new, new_ids = _own_table(dataset, party, len(session.parties))
     fresh = new_records(old, new, old_ids, new_ids)
-    return old.name, shifts(old.features, old.values, fresh, stream(seed, "shift", party))
+    return old.name, column_shifts(old.features, old.values, fresh, stream(seed, "shift", party))
 
 
 def _own_table(dataset: str, party: int, parties: int) -> tuple[PartyTable, np.ndarray]:

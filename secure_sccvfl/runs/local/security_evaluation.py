@@ -92,7 +92,7 @@ def _attack_the_rest(
     ready = evaluation.prepared(run)
     if run.options.training.mode != "aware":
         run.check_white_box(answers)
-    skipped = evaluation.on_model(attacks, ready, answers, tell)
+    skipped = evaluation.attack_model(attacks, ready, answers, tell)
     evaluation.attack_baselines(attacks, ready, tell)
     return attacks, audits, skipped
 

@@ -36,7 +36,7 @@ from secure_sccvfl.reports.run_log import LOG, STOPPED, contents, read_log, reco
 from secure_sccvfl.reports.signed import sign_job, statement_digest
 from secure_sccvfl.runs.console import OK, close_log, log_kept, say
 from secure_sccvfl.runs.jobs import JOBS, job_config
-from secure_sccvfl.runs.process import PartyProcess, SessionProcess, sessions_of
+from secure_sccvfl.runs.process import PartyProcess, SessionProcess, planned_sessions
 from secure_sccvfl.runs.status import Status
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 
@@ -83,7 +83,7 @@ class Member(SessionProcess):
         check_jobs(config)
         out = self.party.out
         self._open_folder(config, held)
-        sessions, ended, goes_on = sessions_of(config, self.resume), 0, False
+        sessions, ended, goes_on = planned_sessions(config, self.resume), 0, False
         if self.resume:
             meeting, *sessions = sessions
             with self._meet(meeting, listener, status) as session:

@@ -74,7 +74,7 @@ def attacked(monkeypatch: pytest.MonkeyPatch, consistency: str, **changed: Any) 
     monkeypatch.setattr(FinishedRun, "white_box", lambda self: lambda x: x[:, :1] - 0.5)
     attacks = ViewAttacks(run)
     logits = np.random.default_rng(0).normal(size=(len(run.split.test), 1))
-    skipped = evaluation.on_model(attacks, plain, logits)
+    skipped = evaluation.attack_model(attacks, plain, logits)
     attacks.decide()
     return attacks, skipped
 

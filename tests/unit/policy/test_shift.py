@@ -7,7 +7,7 @@ import pytest
 
 from secure_sccvfl.data.dataset import PartyTable
 from secure_sccvfl.data.features import DataError, Feature
-from secure_sccvfl.policy.shift import LEVEL, new_records, shifts
+from secure_sccvfl.policy.shift import LEVEL, column_shifts, new_records
 
 FEATURES = (
     Feature("kind", "category", categories=("a", "b", "c")),
@@ -25,7 +25,7 @@ def records(rng: np.random.Generator, rows: int, more: float = 0.0) -> np.ndarra
 
 def test_a_shift_is_found_and_named() -> None:
     rng = np.random.default_rng(1)
-    first, *others = shifts(FEATURES, records(rng, 2000), records(rng, 1000, 0.2), rng)
+    first, *others = column_shifts(FEATURES, records(rng, 2000), records(rng, 1000, 0.2), rng)
     assert first.column == "flag" and first.alarm and first.distance > first.by_chance
     assert 0.12 < first.distance < 0.28 and not any(s.alarm for s in others)
 
@@ -33,7 +33,9 @@ def test_a_shift_is_found_and_named() -> None:
 def test_false_alarms_are_as_rare_as_stated() -> None:
     """300 parties without a shift. Seeded; more than 26 alarms have chance below .005 if the rate is LEVEL."""
     rng = np.random.default_rng(2)
-    alarms = [any(s.alarm for s in shifts(FEATURES, records(rng, 300), records(rng, 150), rng)) for _ in range(300)]
+    alarms = [
+        any(s.alarm for s in column_shifts(FEATURES, records(rng, 300), records(rng, 150), rng)) for _ in range(300)
+    ]
     assert sum(alarms) <= 26 and LEVEL == 0.05
     assert sum(alarms) >= 1, "a check that never fires would pass the line above"
 

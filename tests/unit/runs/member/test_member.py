@@ -15,7 +15,7 @@ from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.reports.signed import committed, settings_digest
 from secure_sccvfl.runs.console import WRONG_USE
 from secure_sccvfl.runs.member.member import Member, check_jobs, job_options, unused, where_all_stand
-from secure_sccvfl.runs.process import RESUME, PartyProcess, sessions_of
+from secure_sccvfl.runs.process import RESUME, PartyProcess, planned_sessions
 from tests.support.sessions import run_session
 
 PARTIES = tuple(f"127.0.0.1:{rank + 1}" for rank in range(3))
@@ -44,14 +44,14 @@ def test_jobs_that_cannot_follow_each_other(jobs: tuple[str, ...], message: str)
 
 
 def test_all_hosts_have_the_same_sessions_and_none_resumes_alone() -> None:
-    plain, resumed = (sessions_of(config(*JOBS, seed=1), resume) for resume in (False, True))
+    plain, resumed = (planned_sessions(config(*JOBS, seed=1), resume) for resume in (False, True))
     assert [s.job for s in plain] == list(JOBS) and [s.job for s in resumed] == [RESUME, *JOBS]
     digests = {s.digest() for s in (*plain, *resumed)}
     assert len(digests) == len(plain) + len(resumed), "each session has its own digest, which all compare"
     assert {settings_digest(s) for s in (*plain, *resumed)} == {settings_digest(config(*JOBS, seed=1))}
     assert settings_digest(config(*JOBS, seed=2)) != settings_digest(plain[0])
     alone = SessionConfig(parties=PARTIES, job="train")
-    assert sessions_of(alone) == [alone]
+    assert planned_sessions(alone) == [alone]
 
 
 def test_the_path_of_the_model_is_no_part_of_what_hosts_compare(tmp_path: Path) -> None:
