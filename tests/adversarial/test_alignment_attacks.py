@@ -135,7 +135,7 @@ def rows_of_union(ids: list[str], bounds: Bounds | None) -> int:
 
 
 @pytest.mark.parametrize("bounds", [None, (10, 20, 20)])
-def test_one_id_more_tells_whether_another_holds_it_unless_there_are_bounds(bounds: Bounds | None) -> None:
+def test_one_more_id_reveals_whether_another_party_holds_it_unless_there_are_bounds(bounds: Bounds | None) -> None:
     before = rows_of_union(OWN, bounds)
     grown = {name: rows_of_union([*OWN, name], bounds) - before for name in PROBED}
     if bounds is None:
@@ -174,7 +174,7 @@ def bits_of_repeats() -> list[bool]:
     return list((rows >= 0).tolist())
 
 
-def test_repeats_in_a_list_are_refused_and_would_tell_who_else_holds_a_record(
+def test_repeats_in_a_list_are_refused_and_would_reveal_who_else_holds_a_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with stopping("party 2: its list has an element twice"):

@@ -121,7 +121,7 @@ def flag_at_the_end(session: Session) -> None:
         (flag_at_the_end, "a flag"),
     ],
 )
-def test_what_is_said_to_all_is_compared_before_it_is_opened(job: Callable[[Session], None], step: str) -> None:
+def test_broadcasts_are_compared_before_an_opening(job: Callable[[Session], None], step: str) -> None:
     opened: list[str] = []
     messages = stopped(job, step, opened)
     assert any(f"party 2: {SAYS_SO}" in line or f"party 1: {SAYS_SO}" in line for line in messages), messages

@@ -84,7 +84,7 @@ def leaks(first: FinishedRun, folder: Path, *wanted: tuple[Target, tuple[int, ..
 
 
 @pytest.mark.chance(1e-9)  # RARE to the power of TIMES
-def test_a_sound_run_tells_nothing(sound: FinishedRun, tmp_path: Path) -> None:
+def test_a_sound_run_reveals_nothing(sound: FinishedRun, tmp_path: Path) -> None:
     assert (sound.holder("s"), sound.holder("y")) == (1, 0)
     assert not leaks(sound, tmp_path, ("s", (0, 2)), ("y", (1, 2)), ("s", "dealer"), ("y", "network"))
 
@@ -203,12 +203,12 @@ def short_masks(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.chance(1e-9)  # in one game .002: .001 for its interval, .001 for dependence; four in a row 2e-11
-def test_shares_of_two_secrets_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_of_two_secrets_cannot_be_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not confirmed(lambda: game(monkeypatch, None)[0], TIMES)
 
 
 @pytest.mark.parametrize("sabotage", [no_masks, short_masks])
-def test_missing_and_short_masks_tell_them_apart(
+def test_missing_and_short_masks_are_detected(
     sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caught, gain = game(monkeypatch, sabotage)

@@ -203,7 +203,7 @@ def add(number: int) -> Callable[[np.ndarray], None]:
     return change
 
 
-def test_a_dealer_that_tells_different_sizes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dealer_that_sends_different_sizes_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = matching.ask
 
     def with_other_size(transport: Transport, pseudonyms: Any) -> Any:

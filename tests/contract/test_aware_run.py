@@ -210,7 +210,7 @@ def test_parties_that_declare_other_review_dates_do_not_decide_together(secure, 
         run_jobs(job, tmp_path / "out", {"model": str(secure[0]), "records": records})
 
 
-def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):
+def test_a_run_continues_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):
     def broken(self, penalty, grid):
         raise RuntimeError("a fault before training")
 

@@ -70,7 +70,7 @@ def test_steps_follow_the_gradient_of_the_stated_objective(side, task, outputs):
         assert np.abs(logits - expected).max() < side.tolerance
 
 
-def test_a_head_goes_on_in_another_descent(side):
+def test_a_head_continues_in_another_optimizer(side):
     """Heads are of the columns as they are, whatever curvature a descent scales by."""
     problem = Problem(WIDTHS)
 

@@ -393,7 +393,7 @@ class _Catching(Trainer):
 
 
 @pytest.mark.parametrize(("dataset", "weak"), [("german", None), ("german", SMALLEST_RIDGE), ("acs12", None)])
-def test_a_run_in_secret_is_near_the_optimum(dataset, weak):
+def test_a_run_under_mpc_is_near_the_optimum(dataset, weak):
     """weak: the smallest ridge that the rule gives, which is that of large data."""
     data, ridge = pooled(dataset, 3), 0.0 if weak is None else weak
     split = make_split(data, "iid", 0)

@@ -165,7 +165,7 @@ def test_settings_that_do_not_go_with_a_module_are_one_line(given: dict[str, Any
 
 
 @pytest.mark.parametrize("name", ["linear", "my head", ""])
-def test_a_head_needs_a_name_of_its_own(name: str) -> None:
+def test_a_head_needs_a_unique_name(name: str) -> None:
     with pytest.raises(HeadError, match="cannot be named"):
         register_head(name, deep)
 

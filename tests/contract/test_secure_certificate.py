@@ -147,7 +147,7 @@ def test_a_replaced_record_moves_two_numbers_of_certified_records() -> None:
         ({"head": "mlp", "private_model": False}, "head mlp is not additive in the features"),
     ],
 )
-def test_what_has_no_certificate_goes_without_and_says_why_if_asked(given: dict[str, Any], reason: str) -> None:
+def test_models_without_a_certificate_say_why_if_asked(given: dict[str, Any], reason: str) -> None:
     assert RunOptions.of({"dataset": "german"}).evaluation.certificate
     assert not RunOptions.of({"dataset": "german", **given}).evaluation.certificate
     with pytest.raises(ConfigError, match=f"^no certificate: {reason}; leave out evaluation.certificate$"):

@@ -177,7 +177,7 @@ def test_the_plan_bounds_how_many_are_decided(one: Consortium) -> None:
     assert served.error == "" and served.results[0]["on_record"] == MOST
 
 
-def test_a_party_whose_log_is_full_refuses_new_people_and_the_session_goes_on(
+def test_a_party_whose_log_is_full_refuses_new_people_and_the_session_continues(
     one: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new, full = people(2, 6, "n"), [1]

@@ -160,7 +160,7 @@ def test_targets_are_posteriors_of_noisy_tables_even_at_the_holder_of_s() -> Non
     assert codes is not None and not np.allclose(expected, one_hot(codes, 2), atol=0.3)
 
 
-def test_it_goes_on_where_it_was_only_with_generators_and_adversaries() -> None:
+def test_it_continues_only_with_generators_and_adversaries() -> None:
     whole, half = learned(own_training(WEIGHTS), 6), learned(own_training(WEIGHTS), 3)
     kept = half.state()
     assert {name.split("/")[0] for name in kept} == {"encoder", "generator 0", "adversary 0", "guard 0"} - (
@@ -294,7 +294,7 @@ def declared(config: SplitConfig) -> dict[str, int]:
     }
 
 
-def test_the_paper_trains_in_secret_opens_no_more_and_goes_on_after_a_fault(tmp_path: Path) -> None:
+def test_the_paper_trains_under_mpc_opens_no_more_and_continues_after_a_fault(tmp_path: Path) -> None:
     """Stopped after the warm-up and four steps."""
     with pytest.raises(ExceptionGroup):
         in_secret(QUICK, tmp_path, stop=2)
@@ -313,7 +313,7 @@ def guessed(columns: np.ndarray, groups: np.ndarray) -> float:
     return float(cross_val_score(guess, columns, groups, cv=4, scoring="roc_auc").mean())
 
 
-def test_gradients_of_steps_with_consistency_tell_s_and_those_of_the_warm_up_do_not() -> None:
+def test_gradients_of_steps_with_consistency_reveal_s_and_those_of_the_warm_up_do_not() -> None:
     """To a party that knows s of other records, beside its own columns. SECURITY.md says so of `split`."""
     groups = part(HOLDER).protected[0].codes
     assert groups is not None
@@ -329,7 +329,7 @@ def test_gradients_of_steps_with_consistency_tell_s_and_those_of_the_warm_up_do_
         assert guessed(np.hstack([inputs, shown]), other) < 0.6, "the guess itself has nothing to go on"
 
 
-def test_training_that_stops_early_opens_no_more_and_stays_stopped_when_it_goes_on(tmp_path: Path) -> None:
+def test_training_that_stops_early_opens_no_more_and_stays_stopped_when_resumed(tmp_path: Path) -> None:
     ended, resumed = in_secret(HASTY, tmp_path), in_secret(HASTY, tmp_path, resume=True)
     (steps,) = {outcome.model.steps for outcome in (*ended, *resumed)}
     assert HASTY.patience < steps < HASTY.most

@@ -92,7 +92,7 @@ class Fault(Exception):
 
 
 @pytest.mark.parametrize("stop", [1, 3])
-def test_a_stopped_run_goes_on_as_if_nobody_had_disturbed_it(stop, tmp_path):
+def test_a_stopped_run_continues_as_if_undisturbed(stop, tmp_path):
     """Stopped after the warm-up, or after twenty more steps: the same steps, decisions and labels read."""
     config = SplitConfig(hidden=8, warmup=10, steps=40, encoder_rate=0.002, head_rate=0.02, batch=200)
     with pytest.raises(ExceptionGroup):

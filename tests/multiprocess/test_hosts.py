@@ -136,7 +136,7 @@ def read_rows(table: Path) -> dict[str, dict[str, str]]:
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
-def test_each_host_charged_its_own_records_and_an_alignment_alone_told_sizes(hosts: Hosts) -> None:
+def test_each_host_charged_its_own_records_and_an_alignment_reported_sizes(hosts: Hosts) -> None:
     folders = [hosts.out(rank) for rank in range(3)]
     for name in ("train/ledger.jsonl", "evaluate/evaluation.jsonl"):
         ledgers = [read_ledger(folder / name)[0] for folder in folders]
@@ -231,7 +231,7 @@ def changed(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-def test_any_changed_file_is_named_though_the_log_and_the_seal_are_made_anew(hosts: Hosts, out: Path) -> None:
+def test_any_changed_file_is_named_even_if_the_log_and_the_seal_are_rebuilt(hosts: Hosts, out: Path) -> None:
     """Every file of the jobs, one after the other; the run's own log hides nothing."""
     config = hosts.config
     report = read(out)

@@ -232,7 +232,7 @@ def test_copies_and_relations_of_a_head():
     assert epsilon_added([replace(HEAD, added=1.0)], DELTA) == epsilon_of([HEAD], DELTA), "no discount for half of it"
 
 
-def test_curvature_and_mechanism_tell_histories_apart():
+def test_curvature_and_mechanism_distinguish_histories():
     """Two sets of records with the same noise: the one with the sharper head has spent more."""
     first, second = (RecordSet(np.arange(n, n + 3, dtype=np.uint64)) for n in (0, 100))
     events = [replace(HEAD, records=first.digest), replace(HEAD, records=second.digest, curvature=5.0)]

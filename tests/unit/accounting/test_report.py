@@ -138,7 +138,7 @@ def test_plots_hold_any_number_of_releases(count):
     assert all(0 <= float(x) <= 360 for x in re.findall(r'(?:\bc?[xy])="(-?[\d.]+)"', chart))
 
 
-def test_one_ledger_can_be_read_alone_and_a_missing_head_is_said(run, tmp_path, capsys):
+def test_one_ledger_can_be_read_by_itself_and_a_missing_head_is_reported(run, tmp_path, capsys):
     copy = tmp_path / "copy.jsonl"
     shutil.copy(run / "party-1" / "ledger.jsonl", copy)
     assert main([str(copy), "--out", str(tmp_path / "out"), "--quiet"]) == 3
@@ -178,14 +178,14 @@ def test_reading_writes_nothing(run, capsys):
     assert main([str(run), "--quiet"]) == 2 and "needs --out" in capsys.readouterr().err
 
 
-def test_wrong_use_is_said_in_one_line(run, tmp_path, capsys):
+def test_wrong_use_is_reported_in_one_line(run, tmp_path, capsys):
     assert main([str(tmp_path / "nowhere")]) == 2
     (run / "report.json").write_text('{"privacy": {"uncharged": [{"name": "x"}]}}')
     assert main([str(run)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-def test_sampled_steps_are_one_line_and_what_the_dealer_knows_is_said(tmp_path):
+def test_sampled_steps_are_one_line_and_state_what_the_dealer_knows(tmp_path):
     budget = Budget.open(tmp_path / "ledger.jsonl", CAP, DELTA)
     moved, level = Sensitivity.of_any(1.7, 2.0**-44), NoiseLevel(2.4, "dealer+holder", 3)
     for i in range(6):

@@ -91,7 +91,7 @@ IDS, DESCRIPTION = "a" * 64, "d" * 64
         ({}, "b" * 64, "other records"),
     ],
 )
-def test_a_run_goes_on_with_its_own_settings_only(changes, ids, reason, tmp_path):
+def test_a_run_continues_with_its_own_settings_only(changes, ids, reason, tmp_path):
     """Each party finds out alone, in one line, before it says a word to the others."""
     kept = Checkpoints(tmp_path, FIRST, RunOptions.of(BEGAN).settings(DESCRIPTION, IDS))
     kept.keep(state(1))
@@ -104,7 +104,7 @@ def test_a_run_goes_on_with_its_own_settings_only(changes, ids, reason, tmp_path
         other.resume(None, "regression")  # no session is asked
 
 
-def test_a_run_of_an_earlier_version_goes_on_without_a_certificate(tmp_path):
+def test_a_run_of_an_earlier_version_continues_without_a_certificate(tmp_path):
     earlier = RunOptions.of(BEGAN).settings(DESCRIPTION, IDS)
     del earlier["certificate"]
     Checkpoints(tmp_path, FIRST, earlier).keep(state(1))

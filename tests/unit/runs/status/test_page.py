@@ -175,7 +175,7 @@ def test_settings_that_cannot_work(port: int | None, host: str) -> None:
         Watching(port, host)
 
 
-def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
+def test_a_port_in_use_is_reported_before_anything_starts() -> None:
     port = free_port()
     with listen(f"127.0.0.1:{port}"), pytest.raises(ProtocolError, match="cannot listen on"):
         StatusServer(Status("party 0"), port)
