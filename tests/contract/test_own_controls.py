@@ -31,6 +31,7 @@ from secure_sccvfl.training.plain import PlainEngine, _residual
 from tests.support.own_data import heart_rows, write_own
 from tests.support.private import silence
 from tests.support.sessions import local_config, run_session
+from tests.support.two_parties import DESCRIPTION, people, run_two, write_data
 
 PARTIES, SETTLED = 3, 1e-3
 SHORT = {
@@ -273,3 +274,26 @@ def test_standard_errors_are_those_of_the_figures():
     expected = [errors["acc"], errors["flips"], errors["majority"], errors["certified"]]
     assert np.std(drawn, axis=0) == pytest.approx(expected, rel=0.08)
     assert np.mean(drawn, axis=0) == pytest.approx([0.75, 0.1, 0.55, 0.6], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "figure", "moved"),
+    [
+        ("multiclass", 'classes = ["0", "1", "2"]', "acc", "fr_own"),
+        ("regression", "low = 0, high = 1", "rmse", "scg_own"),
+    ],
+)
+def test_several_classes_and_regressions_have_baselines_too(tmp_path, task, label, figure, moved):
+    rows = people(600, 4)
+    signal = 0.5 * rows["amount"] + 0.5 * rows["hours"]
+    rows["y"] = signal.clip(0, 1).round(6) if task == "regression" else np.digitize(signal, [0.4, 0.6])
+    text = DESCRIPTION.replace('classes = ["0", "1"]', label).replace('"binary"', f'"{task}"')
+    base = {"dataset": str(write_data(tmp_path, rows, text)), "card": str(tmp_path / "card.toml"), "min_group": 5}
+    base |= {"epsilon": 60.0, "evaluation_epsilon": 60.0, "align": "exact", "baselines": True}
+    run_two(TrainJob, tmp_path / "run", base)
+    (evaluated, _) = run_two(EvaluateJob, tmp_path / "evaluation", {**base, "model": str(tmp_path / "run")})
+    others = evaluated["baselines"]
+    assert others["drop_m"][moved] == 0.0 and others["erm"][moved] > 4 * evaluated["metrics"][moved]
+    worse, better = others["drop_m"][figure], others["erm"][figure]
+    assert worse > better + 0.02 if figure == "rmse" else better > worse + 0.1
+    assert evaluated["evaluation"]["releases"] == 1 and "baseline_groups" not in evaluated
