@@ -12,7 +12,7 @@ If it pins certificates, all parties must have approved its plan (`sccvfl plan`,
 `--status 8080` shows what goes on at http://127.0.0.1:8080/, and /metrics for Prometheus.
 
 The jobs of the session file (`jobs = ["selftest", "train", "evaluate"]`) run one after the other, each
-in its folder out/JOB (selftest, train, evaluate; later predict, predict-1, serve). At the end of each all parties
+in its folder out/JOB (align, selftest, train, evaluate, predict, predict-1, serve). At the end of each all parties
 sign what they have on record. out/ also gets session.toml, approvals.json, audit.jsonl and audit.head (log and seal)
 and, after the last job, report.html, report.json, policy_card.*, privacy_budget.* and evaluation_budget.*. Ledgers
 are in sccvfl-ledgers next to the description.

@@ -44,7 +44,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         ("party", "dealer", "preflight", "approve", "kit", "serve", "flare"), "several hosts: test_hosts"
     ),
-    **dict.fromkeys(("reproduce", "bench"), "writes only what --out and --json name"),
+    **dict.fromkeys(("reproduce", "bench", "raise-cap"), "only files that the command line names"),
 }
 """Commands that no line above runs."""
 
