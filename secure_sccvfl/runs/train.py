@@ -81,6 +81,8 @@ def check_covered(config: SessionConfig, options: RunOptions) -> None:
         raise ConfigError(
             f"[shards] does not cover mode {mode} with head {head}: use mode sealed with head linear, or no shards"
         )
+    if config.shards and options.evaluation.baselines:
+        raise ConfigError("[shards] does not cover evaluation.baselines: leave one of them out")
 
 
 _ELSEWHERE = 2

@@ -284,6 +284,7 @@ def test_settings_are_checked(settings, message):
     [
         ({"mode": "dp"}, "mode dp with head linear"),
         ({"mode": "sealed", "head": "mlp", "private_model": False, "pooled": True}, "mode sealed with head mlp"),
+        ({"baselines": True}, "evaluation.baselines"),
     ],
 )
 def test_a_run_that_shards_do_not_cover_is_refused_in_one_line(tmp_path, options, what):
