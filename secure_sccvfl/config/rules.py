@@ -179,9 +179,11 @@ def _problems(config: Config) -> tuple[tuple[bool, str], ...]:
         ),
         (
             evaluation.baselines
-            and (module or mode != "sealed" or evaluation.kind != "noisy" or len(training.lambdas) > 1),
-            "evaluation.baselines is for the linear head of mode sealed with one lambda and noisy evaluation (exact "
-            "evaluation of benchmark data has baselines without it): leave it out",
+            and (
+                data.pooled or module or mode != "sealed" or evaluation.kind != "noisy" or len(training.lambdas) > 1
+            ),
+            "evaluation.baselines is for the linear head of mode sealed with one lambda and noisy evaluation, on "
+            "data that may not be pooled (others have baselines without it): leave it out",
         ),
         (module and mode != "sealed", f"head {config.model.head} is for mode sealed, not {mode}: use head linear"),
         (

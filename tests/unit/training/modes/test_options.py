@@ -203,3 +203,17 @@ def test_kappa_has_one_line_for_what_it_cannot_do(tmp_path):
     with pytest.raises(PolicyError, match="makes none a mediator") as refused:
         RunOptions.of({"card": str(card), "kappa": 0.1}).check(3)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"pooled": True, "evaluation": "noisy"}, {"evaluation": "exact"}, {"lambdas": [1.0, 3.0]}),
+        *({"mode": "aware"}, {"mode": "dp"}),
+    ],
+)
+def test_baselines_are_for_own_data_with_one_lambda_and_noisy_evaluation(given):
+    own = {"dataset": "loans.toml", "baselines": True}
+    assert RunOptions.of(own).train_config().baselines and not RunOptions.of({}).evaluation.baselines
+    with pytest.raises(ConfigError, match=r"^evaluation\.baselines is for the linear head of mode sealed"):
+        RunOptions.of({**own, **given})
