@@ -102,8 +102,12 @@ CASES = [
 ]
 
 
+DRAWN_AS_HEADS = {"head of baselines", "head output of baselines"}
+"""Drawn by the code of `head` and `head output`; tests/adversarial/test_planned_figures.py has their deviations."""
+
+
 def test_every_charged_kind_has_its_noise_tested() -> None:
-    assert NOISES.keys() == {kind.name for kind in charged_kinds()}
+    assert NOISES.keys() | DRAWN_AS_HEADS == {kind.name for kind in charged_kinds()}
 
 
 def test_this_many_values_distinguish_wrong_noise_from_right() -> None:
