@@ -121,9 +121,8 @@ class Strongest:
         rows, count = self.contributions.size()
         first, second = self._pairs
         duels = crypten.cat([below, 1 - below], dim=1)
-        larger = np.zeros(
-            (count, count - 1), int
-        )  # of each column, the bits that are 1 where the other one is larger
+        # Of each column: the bits that are 1 where the other one is larger.
+        larger = np.zeros((count, count - 1), int)
         for one in range(count):
             larger[one] = [*(np.flatnonzero(first == one)), *(len(first) + np.flatnonzero(second == one))]
         above = duels[:, larger.reshape(-1)].reshape(rows, count, count - 1).sum(2)
