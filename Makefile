@@ -26,7 +26,7 @@ help:           ## show this list
 
 env: $(READY)   ## make the environment in .venv
 
-$(READY): pyproject.toml $(LOCKS)
+$(READY): pyproject.toml setup.py protocols/authentication/native.c $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "making $(VENV) (once; a few minutes)"

@@ -20,7 +20,7 @@ ALLOWED = {
     "launch": {"launch", "secure_sccvfl", "protocols", "accounting"},
 }
 LAYERS = {
-    "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
+    "protocols": ("", "net", "records", "authentication", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
         *("data", "releases", "policy", "discovery", "models", "metrics", "training", "config"),
         *(
