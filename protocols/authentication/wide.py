@@ -219,13 +219,9 @@ def tag_corrections(shares: Sequence[Integers], others: Sequence[Wide], key: int
         _run("wide_corrections", *tables, *tags, key % 2**64, key >> 64, out.size, out.lo, out.hi)
         return out.reshape(shares[0].shape)
     for at in _slices(out.size, _BLOCK):
-        total = Wide.of(values[0][at])
-        for value in values[1:]:
-            total += Wide.of(value[at])
-        correction = total.scaled(key)
-        for low, high in zip(lows, highs, strict=True):
-            correction = correction - Wide(low[at], high[at])
-        out[at] = correction
+        value = sum((Wide.of(share[at]) for share in values), Wide.zeros(()))
+        tags_of_others = (Wide(low[at], high[at]) for low, high in zip(lows, highs, strict=True))
+        out[at] = value.scaled(key) - sum(tags_of_others, Wide.zeros(()))
     return out.reshape(shares[0].shape)
 
 
@@ -294,10 +290,7 @@ def _times(lo: Words, hi: Words, factor: Words, out_lo: Words, out_hi: Words) ->
 
 def _weighted(parts: Sequence[Words] | Words, bits: int) -> Wide:
     """The sum of 2^(bits k) parts[k]."""
-    total = Wide.of(parts[0])
-    for k, part in enumerate(parts[1:], 1):
-        total += Wide.of(part).shift_left(bits * k)
-    return total
+    return sum((Wide.of(part).shift_left(bits * k) for k, part in enumerate(parts)), Wide.zeros(()))
 
 
 def _run(function: str, *arguments: Any) -> None:
