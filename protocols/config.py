@@ -24,6 +24,7 @@ TRANSPORTS = ("tls", "gloo")
 APPROVALS = ("", "required", "none")
 CRYPTEN = "0.4.1"
 """The version of CrypTen whose internals `protocols.session` replaces; no other is used."""
+SEMI_HONEST, ACTIVE = SECURITY = ("semi-honest", "active")
 SHARD_KINDS = ("local", "ray")
 MOST_SHARDS = 64
 DEALER = "dealer"
@@ -113,6 +114,8 @@ class SessionConfig:
         if self.frame_limit < 1 << 16:
             raise ConfigError(f"frame_limit must be at least 65536 bytes, not {self.frame_limit}")
         self._check_people()
+        if self.options.get("security", SEMI_HONEST) not in SECURITY:
+            raise ConfigError(f"security must be one of {', '.join(SECURITY)}, not {self.options['security']!r}")
         if self.shards:
             self._check_shards()
 
@@ -161,6 +164,11 @@ class SessionConfig:
     def needs_approval(self) -> bool:
         """Whether every party must have signed the plan."""
         return (self.approval or ("required" if self.certificates else "none")) == "required"
+
+    @property
+    def active(self) -> bool:
+        """Whether every opened value is authenticated, so that parties that deviate are detected."""
+        return bool(self.options.get("security", SEMI_HONEST) == ACTIVE)
 
     def for_job(self, job: str) -> SessionConfig:
         """The session of one of the jobs."""

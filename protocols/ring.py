@@ -74,8 +74,12 @@ def matmul(a: RingArray, b: RingArray) -> RingArray:
 
     numpy has no fast product of integers. Large matrices are cut into pieces of 22 bits, which the fast product
     of floating-point numbers takes exactly. A few columns go through einsum, one at a time: that is 1.5 times as fast
-    as matmul, and up to six times for the transpose of a tall matrix.
+    as matmul, and up to six times for the transpose of a tall matrix. One factor may be an authenticated share.
     """
+    if not isinstance(a, np.ndarray):
+        return a.matmul(b)
+    if not isinstance(b, np.ndarray):
+        return b.rmatmul(a)
     if a.ndim >= 2 and b.ndim >= 2 and min(a.shape[-2:] + b.shape[-1:]) >= _LARGE:
         return _matmul_of_pieces(a, b)
     if a.ndim == 2 and b.ndim == 2 and (b.shape[1] == 1 or (a.size >= _TALL and b.shape[1] <= a.shape[1])):

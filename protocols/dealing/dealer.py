@@ -23,20 +23,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from secure_sccvfl.protocols.authentication.shares import Authenticated
+from secure_sccvfl.protocols.authentication.wide import Wide, tag_corrections
 from secure_sccvfl.protocols.config import DEALER
 from secure_sccvfl.protocols.dealing import matching
 from secure_sccvfl.protocols.dealing.randomness import Draw, Stream, fresh_key
-from secure_sccvfl.protocols.dealing.tuples import Request, recipe, unbundle
+from secure_sccvfl.protocols.dealing.tuples import Field, Fields, Request, recipe, unbundle
 from secure_sccvfl.protocols.errors import PeerError, PeerStopped, ProtocolError
-from secure_sccvfl.protocols.net.transport import Array, Transport
+from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
 
 _STREAM = "dealer tuples"
 _ASKING = "request for tuples"
@@ -48,9 +51,10 @@ _BUNDLED = 1 << 22
 class Dealer:
     """The dealer's end: makes tuples while the parties request them."""
 
-    def __init__(self, transport: Transport, keys: dict[int, bytes], idle: float) -> None:
+    def __init__(self, transport: Transport, keys: dict[int, bytes], idle: float, active: bool = False) -> None:
         self._transport = transport
         self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
+        self._mac_key = self._received_mac_key() if active else None
         self._draws = Stream(fresh_key(), "orders of places")
         self._idle = idle
         self._orders: list[bytes | None] = [None] * transport.parties
@@ -152,18 +156,76 @@ class Dealer:
             raise ProtocolError("a product was asked for with a mask that was forgotten") from None
         corrections = []
         for name, bound in wanted.bound.items():
-            others = (bound.expand(draws[rank], rank) for rank in parties if rank != receiver)
+            others: Iterable[Array] = (bound.expand(draws[rank], rank) for rank in parties if rank != receiver)
+            if self._mac_key is not None:
+                others = list(others)
+                for rank, share in zip((rank for rank in parties if rank != receiver), others, strict=True):
+                    shares[rank][name] = share
             corrections.append(bound.correction(values.pop(name), others))
+            shares[receiver][name] = corrections[-1]
+        if self._mac_key is not None:
+            corrections.append(self._tags(wanted.fields, shares, draws, receiver, self._mac_key))
         if corrections:
             self._transport.exchange(_step(counter), {receiver: corrections}, {})
         self.made += 1
+
+    def _received_mac_key(self) -> int:
+        """The sum of the parts that the parties have chosen: fresh ones, or those of the model that they use."""
+        parties = range(self._transport.parties)
+        parts = self._transport.exchange("mac key", {}, {rank: [MAC_KEY] for rank in parties})
+        return sum(int(parts[rank][0][0]) for rank in parties)
+
+    def _tags(
+        self, fields: Mapping[str, Field], shares: list[Fields], draws: Sequence[Draw], receiver: int, key: int
+    ) -> Array:
+        """The receiver's tags of all elements of all fields, low and high words; the others draw theirs."""
+        others = [_drawn_tags(draws[rank], fields) for rank in range(len(draws)) if rank != receiver]
+        result, at = np.empty((2, _elements(fields)), np.uint64), 0
+        for name, one in fields.items():
+            end = at + math.prod(one.shape)
+            tags = [Wide(lo[at:end], hi[at:end]) for lo, hi in others]
+            mine = tag_corrections([_unsigned(share[name]).reshape(-1) for share in shares], tags, key)
+            result[0, at:end], result[1, at:end], at = mine.lo, mine.hi, end
+        return result
+
+
+MAC_KEY = Spec("<u8", (1,))
+"""A party's part of the MAC key, as it is sent to the dealer."""
+
+
+def _elements(fields: Mapping[str, Field]) -> int:
+    return sum(math.prod(field.shape) for field in fields.values())
+
+
+def _drawn_tags(draw: Draw, fields: Mapping[str, Field]) -> Array:
+    return draw.elements((2, _elements(fields)), np.uint64)
+
+
+def _unsigned(elements: Array) -> Array:
+    return elements.view(f"<u{elements.dtype.itemsize}")
+
+
+def authenticated(fields: Mapping[str, Field], values: Mapping[str, Array], tags: Array) -> dict[str, Any]:
+    """This party's shares of the fields of a tuple with their tags."""
+    result, at = dict[str, Any](), 0
+    for name, one in fields.items():
+        if one.how != "add":
+            raise ProtocolError("bits that are shared by exclusive or cannot be authenticated")
+        end = at + math.prod(one.shape)
+        value = _unsigned(values[name]).reshape(-1)
+        low = np.stack([value.astype(np.uint64), tags[0, at:end]])
+        high = np.stack([np.zeros(end - at, np.uint64), tags[1, at:end]])
+        shape = (2, *one.shape)
+        result[name] = Authenticated(Wide(low.reshape(shape), high.reshape(shape)), np.zeros(one.shape, np.uint64))
+        at = end
+    return result
 
 
 class TupleSource:
     """A party's end: its share of each tuple, in the order in which the program asks."""
 
-    def __init__(self, transport: Transport, key: bytes) -> None:
-        self._transport = transport
+    def __init__(self, transport: Transport, key: bytes, active: bool = False) -> None:
+        self._transport, self._active = transport, active
         self._stream = Stream(key, _STREAM)
         self._next = 0
         self._ahead: deque[_Ahead] = deque()
@@ -200,16 +262,23 @@ class TupleSource:
         rank = self._transport.node
         draw = self._stream.draw(counter, request.use)
         fields = {name: field.expand(draw, rank) for name, field in wanted.free.items()}
-        if not wanted.bound:
+        if not wanted.bound and not self._active:
             return counter, fields
+        tags = np.zeros((2, 0), np.uint64)
         if counter % self._transport.parties == rank:
             specs = [field.spec for field in wanted.bound.values()]
+            if self._active:
+                specs.append(Spec("<u8", (2, _elements(wanted.fields))))
             dealer = self._transport.parties
             received = self._transport.exchange(_step(counter), {}, {dealer: specs})[dealer]
+            if self._active:
+                *received, tags = received
             fields.update(zip(wanted.bound, received, strict=True))
         else:
             fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())
-        return counter, fields
+            if self._active:
+                tags = _drawn_tags(draw, wanted.fields)
+        return counter, authenticated(wanted.fields, fields, tags) if self._active else fields
 
     def repeat(self, times: int, requests: list[Request] | None = None) -> Iterator[int]:
         """Count the passes of a loop; the dealer works ahead from the second pass on.

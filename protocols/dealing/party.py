@@ -27,6 +27,7 @@ Only then does a party send its share of what is opened.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -35,11 +36,14 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
+from secure_sccvfl.protocols.authentication.shares import Authenticated
+from secure_sccvfl.protocols.authentication.wide import Wide, concatenate
 from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.dealing import verification
 from secure_sccvfl.protocols.dealing.dealer import TupleSource
 from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES, KeyAgreement, Stream, fresh_key
 from secure_sccvfl.protocols.dealing.tuples import Request
-from secure_sccvfl.protocols.errors import PeerError
+from secure_sccvfl.protocols.errors import PeerError, ProtocolError
 from secure_sccvfl.protocols.net.link import as_bytes
 from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
 from secure_sccvfl.protocols.records.releases import Admission
@@ -66,20 +70,47 @@ def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, byte
 class Party:
     """One party's keys, transport and tuples, on which the protocols of this package run."""
 
-    def __init__(self, transport: Transport, keys: dict[int, bytes]) -> None:
-        self.transport = transport
+    def __init__(
+        self, transport: Transport, keys: dict[int, bytes], active: bool = False, mac_key: int | None = None
+    ) -> None:
+        """mac_key: this party's part of the MAC key, if it uses a model that was trained under one."""
+        self.transport, self.active = transport, active
         self.rank, self.parties = transport.node, transport.parties
-        self.tuples = TupleSource(transport, keys[transport.parties])
+        self.tuples = TupleSource(transport, keys[transport.parties], active)
         self.others = [rank for rank in range(self.parties) if rank != self.rank]
         self._zeros = {rank: Stream(keys[rank], "zero shares") for rank in self.others}
         self.local = Stream(fresh_key(), "local")
         self._broadcasts = BroadcastTags({rank: Stream(keys[rank], "heard") for rank in self.others})
+        self.pending = verification.Pending()
+        """What was opened since the last check, in a session with active security."""
+        self.proofs = verification.Proofs()
+        if active:
+            self.mac_key = int(self.local.draw().elements((1,), np.uint64)[0]) if mac_key is None else mac_key
+            transport.exchange("mac key", {transport.parties: [np.array([self.mac_key], np.uint64)]}, {})
+            self._begin_chains()
 
-    def zero_share(self, shape: tuple[int, ...], among: Collection[int] | None = None) -> RingArray:
+    @property
+    def adds_public(self) -> bool:
+        """Whether this party adds a public constant to its share: party 0, and all to authenticated shares."""
+        return self.active or self.rank == 0
+
+    def nothing(self, shape: tuple[int, ...]) -> Any:
+        """A share of zeros that is not masked, to add shares to."""
+        zeros = np.zeros(shape, np.int64)
+        return Authenticated.public(zeros) if self.active else zeros
+
+    @staticmethod
+    def known(mask: Any) -> RingArray:
+        """The elements of a mask that this party owns."""
+        return mask.pair.lo[0].view(np.int64) if isinstance(mask, Authenticated) else mask
+
+    def zero_share(self, shape: tuple[int, ...], among: Collection[int] | None = None) -> Any:
         """A share of zero: uniform, and all shares together cancel. `among`: the parties that have one, else all.
 
-        A party that is not among them gets zeros.
+        A party that is not among them gets zeros. With active security the dealer deals it, to all parties.
         """
+        if self.active:
+            return self.take("zeros", shape)["a"]
         share = np.zeros(shape, np.int64)
         for rank, stream in self._zeros.items():
             if among is not None and not {rank, self.rank} <= set(among):
@@ -88,7 +119,8 @@ class Party:
             share += elements if rank > self.rank else -elements
         return share
 
-    def take(self, kind: str, *arguments: Any) -> dict[str, Array]:
+    def take(self, kind: str, *arguments: Any) -> dict[str, Any]:
+        """This party's share of every field of a tuple: `Authenticated` with active security."""
         return self.tuples.take(Request(kind, arguments))[1]
 
     def broadcast(
@@ -122,17 +154,21 @@ class Party:
     def confirm(self, step: str) -> None:
         """Raise unless all received the same and sent the dealer the same requests. One round, 32 bytes to each."""
         elements = self.take("confirmation", self.parties)
-        shares = elements["c"]
+        shares, own = elements["c"], elements[f"t{self.rank}"]
+        if self.active:
+            shares, own = [self.known(share) for share in shares], self.known(own)
         specs = [Spec.of(shares[self.rank])]
         received = self.compared(
             step, {peer: [shares[peer]] for peer in self.others}, {peer: specs for peer in self.others}
         )
         back = shares[self.rank] + sum(arrays[0] for arrays in received.values())
-        if not np.array_equal(back, elements[f"t{self.rank}"]):
+        if not np.array_equal(back, own):
             raise PeerError("a party", step, "cannot show that all sent the dealer the same requests")
 
     def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
         """The values behind masked shares, at every party, in one round."""
+        if self.active:
+            return self._open_authenticated(step, shares, how)
         specs = [Spec.of(share) for share in shares]
         received = self.broadcast(step, shares, {peer: specs for peer in self.others})
         join = np.add if how == "add" else np.bitwise_xor
@@ -141,6 +177,103 @@ class Party:
             for total, array in zip(totals, arrays, strict=True):
                 join(total, array, out=total)
         return totals
+
+    def _open_authenticated(self, step: str, shares: Sequence[Any], how: How) -> list[Array]:
+        """Open shares with tags; what was opened waits for a check."""
+        if how != "add" or not all(isinstance(share, Authenticated) for share in shares):
+            raise ProtocolError(f"{step}: active security does not cover this: a share without a tag would be opened")
+        words = [share.words(self.rank) for share in shares]
+        specs = [Spec.of(array) for array in words]
+        received = self.broadcast(step, words, {peer: specs for peer in self.others})
+        for arrays in received.values():
+            for total, array in zip(words, arrays, strict=True):
+                total += array
+        for share, total in zip(shares, words, strict=True):
+            self.pending.add(share, total)
+        if self.pending.size > verification.MOST_PENDING:
+            self.verify(f"check of {step}")
+        return words
+
+    def _begin_chains(self) -> None:
+        chain = verification.Chain(fresh_key())
+        anchor = np.frombuffer(chain.next(), np.uint8)
+        received = self.broadcast("check anchors", [anchor], {peer: [Spec.of(anchor)] for peer in self.others})
+        self._chain = chain
+        self._links = {peer: arrays[0].tobytes() for peer, arrays in received.items()}
+
+    def _coin(self, step: str) -> bytes:
+        """Random bytes that nobody could know before all had sent what precedes this. One round."""
+        link = np.frombuffer(self._chain.next(), np.uint8)
+        received = self.broadcast(f"{step}: coin", [link], {peer: [Spec.of(link)] for peer in self.others})
+        for peer, (array,) in received.items():
+            if not verification.follows(array.tobytes(), self._links[peer]):
+                raise PeerError(f"party {peer}", step, "sent another coin than it had committed to")
+            self._links[peer] = array.tobytes()
+        links = {self.rank: link.tobytes()} | self._links
+        return hashlib.sha256(b"coin" + b"".join(links[rank] for rank in sorted(links))).digest()
+
+    def verify(self, step: str) -> None:
+        """Raise unless everything opened since the last check is what was shared. Four rounds, none if nothing was.
+
+        See protocols/dealing/verification.py.
+        """
+        claims = dict(sorted(self.proofs.pending.items()))
+        parts = [*([self.pending] if self.pending.size else []), *claims.values()]
+        if not parts:
+            return
+        self.proofs.pending = {}
+        fits = self._agree(step, parts)
+        if self.pending.size == 0 and len(parts) > len(claims) and not fits[0]:
+            raise verification.failed(step)
+        for (owner, _), fit in zip(claims.items(), fits[len(parts) - len(claims) :], strict=True):
+            if not fit:
+                raise PeerError(
+                    f"party {owner}", step, "gave an input that is not in the form that the step requires"
+                )
+
+    def _agree(self, step: str, parts: Sequence[verification.Pending]) -> list[bool]:
+        """Check the MACs; returns whether the words of each part fit. Raises if MACs do not verify. Four rounds."""
+        rows = sum(part.rows for part in parts)
+        rho, coin = self.take("uniform", (rows,), None)["a"], self._coin(step)
+        done = [part.sums(hashlib.sha256(b"part %d " % at + coin).digest()) for at, part in enumerate(parts)]
+        expected = np.concatenate([words for words, _ in done])
+        sums = concatenate([wide for _, wide in done], 1)
+        sums += rho.pair.shift_left(64)
+        mine = Wide(sums.lo[0].copy(), sums.hi[0].copy())
+        spec = [Spec.of(mine.lo), Spec.of(mine.hi)]
+        specs = {peer: spec for peer in self.others}
+        total = mine
+        for low, high in self.broadcast(f"{step}: sums", [mine.lo, mine.hi], specs).values():
+            total = total + Wide(low, high)
+        difference = Wide(sums.lo[1], sums.hi[1]) - total.scaled(self.mac_key) + self._wide_zero(rows)
+        salt = self.local.draw().elements((32,), np.uint8)
+        committed = np.frombuffer(verification.commitment(self.rank, salt.tobytes(), difference), np.uint8)
+        promised = self.broadcast(
+            f"{step}: commitment", [committed], {peer: [Spec.of(committed)] for peer in self.others}
+        )
+        received = self.broadcast(
+            f"{step}: sums of tags",
+            [difference.lo, difference.hi, salt],
+            {peer: [*spec, Spec.of(salt)] for peer in self.others},
+        )
+        for peer, (low, high, their_salt) in received.items():
+            theirs = Wide(low, high)
+            if verification.commitment(peer, their_salt.tobytes(), theirs) != promised[peer][0].tobytes():
+                raise PeerError(f"party {peer}", step, "sent another sum of tags than it had committed to")
+            difference = difference + theirs
+        if difference.lo.any() or difference.hi.any():
+            raise verification.failed(step)
+        fits = total.lo == expected
+        edges = np.cumsum([part.rows for part in parts])[:-1]
+        return [bool(part.all()) for part in np.split(fits, edges)]
+
+    def _wide_zero(self, count: int) -> Wide:
+        """A share of zeros modulo 2^128."""
+        share = Wide.zeros((count,))
+        for rank, stream in self._zeros.items():
+            low, high = stream.draw().elements((2, count), np.uint64)
+            share = share + Wide(low, high) if rank > self.rank else share - Wide(low, high)
+        return share
 
     def open_slices(self, step: str, masked: RingArray) -> tuple[slice, RingArray, npt.NDArray[np.bool_]]:
         """Open masked values in m slices, slice k to party k only, and all signs at every party: two rounds.
@@ -166,6 +299,58 @@ class Party:
         negative = np.concatenate([np.unpackbits(packed[k][0], count=lengths[k]) for k in range(self.parties)])
         return slices[self.rank], opened_slice, negative.view(np.bool_)
 
+    def inputs(self, step: str, blocks: Sequence[tuple[int, RingArray | None, tuple[int, ...]]]) -> list[Any]:
+        """Authenticated shares of what owners know: (owner, elements or None, shape) of each block. One round.
+
+        An owner broadcasts its elements minus a mask that only it and the dealer know.
+        """
+        masks = [self.take("uniform", shape, owner)["a"] for owner, _, shape in blocks]
+        sent = [
+            np.ascontiguousarray(values - self.known(mask))
+            for (owner, values, _), mask in zip(blocks, masks, strict=True)
+            if owner == self.rank and values is not None
+        ]
+        specs = {rank: [Spec("<i8", shape) for owner, _, shape in blocks if owner == rank] for rank in self.others}
+        received = self.broadcast(step, sent or None, {rank: spec for rank, spec in specs.items() if spec})
+        arrays = {rank: iter(some) for rank, some in (received | {self.rank: sent}).items()}
+        return [mask + next(arrays[owner]) for (owner, _, _), mask in zip(blocks, masks, strict=True)]
+
+    def masked_blocks(
+        self,
+        step: str,
+        blocks: Mapping[str, tuple[int, int]],
+        rows: int,
+        masks: Mapping[str, Any],
+        values: Mapping[str, RingArray],
+    ) -> dict[str, RingArray]:
+        """Blocks of owners minus their masks, at every party. One round. blocks: owner and columns of each, by name.
+
+        values: the blocks that this party knows.
+        """
+        sent = {
+            name: np.ascontiguousarray(values[name] - self.known(masks[name]).reshape(rows, -1))
+            for name, (owner, _) in blocks.items()
+            if owner == self.rank
+        }
+        theirs = {
+            rank: {name: Spec("<i8", (rows, columns)) for name, (owner, columns) in blocks.items() if owner == rank}
+            for rank in self.others
+        }
+        received = self.broadcast(
+            step, list(sent.values()) or None, {rank: list(specs.values()) for rank, specs in theirs.items() if specs}
+        )
+        for rank, arrays in received.items():
+            sent |= zip(theirs[rank], arrays, strict=True)
+        return sent
+
+    def prove_bits(self, owner: int, opened: RingArray, mask: Any, squares: Any) -> None:
+        """Let the next check prove that a block opened + mask of an owner consists of 0 and 1. Nothing is opened.
+
+        x^2 - x = O^2 - O + (2 O - 1) A + A^2 for x = O + A is linear in what the dealer shared, and 0 and 1 are the
+        only solutions of x^2 = x modulo 2^64.
+        """
+        self.proofs.claim_zero(owner, mask * (2 * opened - 1) + squares + (opened * opened - opened))
+
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
         """Send a masked array that only `owner` holds to all others in one round."""
         if self.rank == owner:
@@ -184,6 +369,8 @@ class Party:
         """
         names = ", ".join(admission.release.name for admission, _ in admitted)
         step = f"release {names} {admitted[-1][0].head[:16]}"
+        if self.active:
+            return self._collect_authenticated(step, admitted)
         self.confirm(f"before {step}")
 
         def shares_for(rank: int) -> list[RingArray]:
@@ -203,6 +390,32 @@ class Party:
                 total += array
         mine = iter(totals)
         return [next(mine) if self.rank in a.release.receivers else None for a, _ in admitted]
+
+    def _collect_authenticated(self, step: str, admitted: Sequence[tuple[Admission, Any]]) -> list[RingArray | None]:
+        """`collect_all` with checks before and after. What is not for all is opened under masks of its receivers."""
+        everyone, shares, masks = range(self.parties), [], []
+        for admission, share in admitted:
+            receivers = sorted(set(admission.release.receivers))
+            for receiver in [None] if len(receivers) == len(everyone) else receivers:
+                mask = None if receiver is None else self.take("uniform", share.shape, receiver)["a"]
+                shares.append(share if mask is None else share + mask)
+                masks.append(self.known(mask) if mask is not None and receiver == self.rank else None)
+        self.verify(f"before {step}")
+        self.confirm(f"before {step}")
+        opened = iter(zip(self.open_masked(step, shares), masks, strict=True))
+        self.verify(f"after {step}")
+        results: list[RingArray | None] = []
+        for admission, _ in admitted:
+            receivers = sorted(set(admission.release.receivers))
+            result = None
+            for receiver in [None] if len(receivers) == len(everyone) else receivers:
+                words, mask = next(opened)
+                if receiver is None:
+                    result = words
+                elif mask is not None:
+                    result = words - mask
+            results.append(result)
+        return results
 
 
 TAG = Spec("|u1", (16,))

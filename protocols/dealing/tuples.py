@@ -102,6 +102,10 @@ class Recipe:
     compute: Callable[[Fields, Masks], Fields]
     """From the totals of the free fields to the values of the bound ones; run by the dealer."""
 
+    @property
+    def fields(self) -> dict[str, Field]:
+        return {**self.free, **self.bound}
+
 
 @lru_cache(maxsize=256)
 def recipe(request: Request) -> Recipe:
@@ -153,6 +157,18 @@ def bit(shape: Shape) -> Recipe:
     )
 
 
+def shared_bit(shape: Shape) -> Recipe:
+    """a: random bits, shared by addition alone."""
+    return Recipe({"u": Field(shape)}, {"a": Field(shape)}, lambda free, masks: {"a": free["u"] & 1})
+
+
+def proven_bits(shapes: tuple[Shape, ...]) -> Recipe:
+    """a0, a1, ...: masks of every party for bits that it knows, and their squares for a proof."""
+    free = {f"a{rank}": Field(shape, owner=rank) for rank, shape in enumerate(shapes)}
+    bound = {f"{name} squared": Field(field.shape) for name, field in free.items()}
+    return Recipe(free, bound, lambda free, masks: {f"{name} squared": mask * mask for name, mask in free.items()})
+
+
 def truncation(shape: Shape, divisor: int) -> Recipe:
     """q = r // divisor and top = the highest bit of r, both with r read as unsigned.
 
@@ -188,6 +204,18 @@ def comparison(count: int) -> Recipe:
         {"digits": Field((count, 16), "<u2", "xor"), "top": Field((count,), "|u1", "xor", bits=True)},
         compute,
     )
+
+
+def digits(count: int) -> Recipe:
+    """As `comparison`, with every one-hot row of the hexadecimal digits of r, and its top bit, shared by addition."""
+
+    def compute(free: Fields, masks: Masks) -> Fields:
+        r = free["r"].view(np.uint64)
+        low, shifts = r & np.uint64((1 << 63) - 1), np.arange(60, -4, -4, dtype=np.uint64)
+        index = ((low[:, None] >> shifts) & np.uint64(15)).astype(np.intp)
+        return {"digits": np.eye(16, dtype=np.int64)[index], "top": (r >> np.uint64(63)).astype(np.int64)}
+
+    return Recipe({"r": Field((count,))}, {"digits": Field((count, 16, 16)), "top": Field((count,))}, compute)
 
 
 def trig(count: int, period_bits: int, terms: int, fraction_bits: int, word: str = "<i8") -> Recipe:
@@ -307,9 +335,34 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
     return Recipe(free, {"c": Field((sum(widths), groups), dtype)}, compute)
 
 
+def proven_cross(rows: int, widths: Shape, groups: int, holder: int) -> Recipe:
+    """As `cross`, with columns of every party, and the squares of all masks for a proof that the blocks are bits."""
+    free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths) if width}
+    free["b"] = Field((rows, groups), owner=holder)
+    bound = {"c": Field((sum(widths), groups))} | {
+        f"{name} squared": Field(field.shape) for name, field in free.items()
+    }
+
+    def compute(free: Fields, masks: Masks) -> Fields:
+        blocks = [ring.cross(free[f"a{rank}"], free["b"]) for rank, width in enumerate(widths) if width]
+        return {"c": np.concatenate(blocks)} | {f"{name} squared": mask * mask for name, mask in free.items()}
+
+    return Recipe(free, bound, compute)
+
+
 def noise(shape: Shape, sigma: float) -> Recipe:
     """e: discrete Gaussian noise that no party knows."""
     return Recipe({}, {"e": Field(shape)}, lambda free, masks: {"e": discrete_gaussian(sigma, shape)})
+
+
+def uniform(shape: Shape, owner: int | None) -> Recipe:
+    """a: uniform ring elements that only the owner knows, or nobody."""
+    return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, masks: {})
+
+
+def zeros(shape: Shape) -> Recipe:
+    """a: fresh shares of zero."""
+    return Recipe({}, {"a": Field(shape)}, lambda free, masks: {"a": np.zeros(shape, np.int64)})
 
 
 def confirmation(parties: int) -> Recipe:
@@ -438,9 +491,21 @@ def split_step(
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
-        *(bilinear, scaled_bilinear, square, bit_and, bit, truncation),
-        *(comparison, trig, lifting, mask, band_matmul, band_grams, doubling, stack_matmul),
-        *(selection, cross, noise, confirmation, weighted_sums, sampled, bundle, split_step),
+        *(bilinear, scaled_bilinear, square, bit_and, bit, shared_bit, proven_bits, truncation),
+        *(comparison, digits, trig, lifting, mask, band_matmul, band_grams, doubling, stack_matmul),
+        *(
+            selection,
+            cross,
+            proven_cross,
+            noise,
+            uniform,
+            zeros,
+            confirmation,
+            weighted_sums,
+            sampled,
+            bundle,
+            split_step,
+        ),
     )
 }
 
@@ -456,10 +521,12 @@ _AT_ONCE = 1 << 13
 def sines_and_cosines(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str) -> dict[str, Array]:
     """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., where 2^period_bits is one period; of this dtype."""
     output = {name: np.empty((terms, t.size), f"<i{word[2]}") for name in ("cos", "sin")}
+    elements = t.view(f"<u{word[2]}")
+    modulus = elements.dtype.type((1 << period_bits) - 1)
     for start in range(0, t.size, _AT_ONCE):
         here = slice(start, start + _AT_ONCE)
-        angle = (t[here] & ((1 << period_bits) - 1)).astype(np.float64)
-        step = np.exp(2j * np.pi * angle / (1 << period_bits))
+        angle = (elements[here] & modulus).astype(np.float64)
+        step = np.exp(2j * np.pi * angle / 2.0**period_bits)
         turn = step * (1 << fraction_bits)
         step *= step
         for k in range(terms):

@@ -71,9 +71,9 @@ def _joined(
 ) -> RingArray:
     """Shares of op(x, y) + (c - op(a, b)) once x - a and y - b are open. The tuple's arrays are overwritten."""
     e, d = opened
-    if party.rank == 0:
+    if party.adds_public:
         b += d  # e*b + e*d in one product
-    reuse = e.shape == d.shape and op == "mul"
+    reuse = e.shape == d.shape and op == "mul" and not party.active
     c += ring.apply(op, e, b) if not reuse else np.multiply(e, b, out=b)
     c += ring.apply(op, a, d) if not reuse else np.multiply(a, d, out=a)
     return c
@@ -103,7 +103,7 @@ def squaring(party: Party, x: RingArray) -> Halves:
     def finish(opened: Sequence[RingArray]) -> RingArray:
         (e,) = opened
         result: RingArray = pair["b"] + 2 * e * pair["a"]
-        if party.rank == 0:
+        if party.adds_public:
             result += e * e
         return result.reshape(x.shape)
 
@@ -114,7 +114,8 @@ def squaring(party: Party, x: RingArray) -> Halves:
 class Masked:
     """A matrix under a mask that was opened once: x = opened + mask.
 
-    With an owner, `own` is x itself there and None elsewhere. Without one, `mask` is a share.
+    With an owner, `plaintext` is x itself there and None elsewhere. Without one, or with active security, `mask` is a
+    share.
     """
 
     counter: int
@@ -140,11 +141,21 @@ def mask_blocks(party: Party, blocks: Sequence[RingArray], widths: Sequence[int]
         for row in shapes
     ]
     mine = owners.index(party.rank) if party.rank in owners else None
-    sent = None if mine is None else [x - row[mine][1]["a"] for x, row in zip(blocks, taken, strict=True)]
+    sent = None
+    if mine is not None:
+        sent = [x - party.known(row[mine][1]["a"]) for x, row in zip(blocks, taken, strict=True)]
     specs = {rank: [Spec("<i8", (len(block), widths[rank])) for block in blocks] for rank in owners}
     received = party.broadcast("masked block", sent, {rank: specs[rank] for rank in owners if rank != party.rank})
     if sent is not None:
         received[party.rank] = sent
+    if party.active:
+        return [
+            tuple(
+                Masked(counter, shape, received[rank][at], None, None, fields["a"])
+                for rank, shape, (counter, fields) in zip(owners, shapes[at], taken[at], strict=True)
+            )
+            for at in range(len(blocks))
+        ]
     return [
         tuple(
             Masked(counter, shape, received[rank][at], rank, blocks[at] if rank == party.rank else None, None)
@@ -198,7 +209,7 @@ def divisions(
 
 def _lift(party: Party, masked: RingArray, divisor: int) -> RingArray:
     """Add to a share of a masked value the multiple of the divisor near 2^62."""
-    if party.rank == 0:
+    if party.adds_public:
         masked += np.int64((1 << 62) // divisor * divisor)
     return masked
 
@@ -206,7 +217,7 @@ def _lift(party: Party, masked: RingArray, divisor: int) -> RingArray:
 def _quotient(party: Party, opened: RingArray, q: RingArray, top: RingArray, divisor: int) -> RingArray:
     """Shares of x / divisor once c = x + r is open at every party."""
     result = _wraps(opened < 0, top, divisor) - q
-    if party.rank == 0:
+    if party.adds_public:
         result += unsigned_quotient(opened, divisor) - (1 << 62) // divisor
     return result
 
@@ -225,7 +236,7 @@ def unmask_quotient(
     `one_round`: also where it takes more bytes. This uses up the arrays.
     """
     masked = _lift(party, product.reshape(-1), divisor)
-    if one_round or masked.size < _SLICED:
+    if one_round or party.active or masked.size < _SLICED:
         (opened,) = party.open_masked("truncate", [masked])
         return _quotient(party, opened, q.reshape(-1), top, divisor).reshape(product.shape)
     # One party adds the public quotient. So large arrays are opened in slices, each at one party.

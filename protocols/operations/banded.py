@@ -131,7 +131,7 @@ def shares_of(party: Party, tall: BandedMatrix) -> RingArray:
     def share(block: Masked) -> RingArray:
         if block.owner is not None:
             return np.zeros(block.shape, np.int64) if block.plaintext is None else block.plaintext
-        return _known_mask(block) + block.opened if party.rank == 0 else _known_mask(block)
+        return _known_mask(block) + block.opened if party.adds_public else _known_mask(block)
 
     return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
 
@@ -153,7 +153,7 @@ def multiplication(party: Party, tall: BandedMatrix, other: RingArray, transpose
                 if transposed:
                     _add_product(party, block, b[rows], d[rows], c[number, columns], np.transpose)
                 else:
-                    _add_product(party, block, b[columns], d[columns], c[rows], np.asarray)
+                    _add_product(party, block, b[columns], d[columns], c[rows], lambda matrix: matrix)
                 left = columns.stop
             at = rows.stop
         return c
@@ -168,7 +168,7 @@ def _add_product(party: Party, block: Masked, b: RingArray, d: RingArray, out: R
         out += ring.matmul(turn(block.plaintext), d)
     elif block.owner is None:
         out += ring.matmul(turn(_known_mask(block)), d)
-        if party.rank == 0:
+        if party.adds_public:
             out += ring.matmul(turn(block.opened), d)
 
 
@@ -182,7 +182,7 @@ def gram_sums(party: Party, tall: BandedMatrix) -> RingArray:
         opened = np.concatenate([block.opened for block in band], axis=1)
         cross = ring.matmul(opened.T, np.concatenate([_known_mask(block) for block in band], axis=1))
         cross = cross + cross.T
-        if party.rank == 0:
+        if party.adds_public:
             cross += ring.matmul(opened.T, opened)
         total[at // _GRAM_BANDS] += ring.upper_triangles(cross)
     return total
@@ -205,7 +205,7 @@ def weighted_grams(party: Party, tall: BandedMatrix, weights: RingArray) -> Ring
         for sums in finish(party.open_masked("head gradient", masked)):
             squares.append(ring.upper_triangles(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
         at += bands.rows
-    return np.array(squares)
+    return np.stack(squares)
 
 
 def _known_mask(block: Masked) -> RingArray:
@@ -223,7 +223,7 @@ def gram(party: Party, matrix: RingArray) -> RingArray:
     Owners have checked their columns (`check_gram`).
     """
     columns = matrix.shape[1]
-    total = np.zeros((columns, columns), np.int64)
+    total = party.nothing((columns, columns))
     each = min(rows_at_once(columns), _GRAM_BANDS * BAND_ROWS)
     for start in range(0, len(matrix), each):
         band = mask_rows(party, matrix[start : start + each], each)
@@ -248,7 +248,7 @@ def stack_product(party: Party, stack: Masked, indices: Sequence[int], vectors: 
 
     def finish(opened: Sequence[RingArray]) -> RingArray:
         result: RingArray = pair["c"] + _each(opened_stack, pair["b"]) + _each(mask, opened[0])
-        return result + _each(opened_stack, opened[0]) if party.rank == 0 else result
+        return result + _each(opened_stack, opened[0]) if party.adds_public else result
 
     return [vectors - pair["b"]], finish
 
@@ -268,7 +268,7 @@ def doubled(
     a, b = (ring.symmetric_matrices(fields[name], columns) for name in ("a", "b"))
     square = ring.matmul(e, a)
     square += square.transpose(0, 2, 1).copy()
-    if party.rank == 0:
+    if party.adds_public:
         square += ring.matmul(e, e)
         b += d
     product = ring.matmul(b, e) + ring.matmul(d, a)

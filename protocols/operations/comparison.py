@@ -17,10 +17,13 @@ mask. CrypTen instead adds m binary numbers of 64 bits (dozens of rounds).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.operations import arithmetic
 from secure_sccvfl.protocols.ring import RingArray
 
 Bits = npt.NDArray[np.uint8]
@@ -36,7 +39,9 @@ def negative(party: Party, x: RingArray) -> RingArray:
     """Arithmetic shares (integers, no fraction) of [x < 0] for every element."""
     flat = x.reshape(-1)
     if not flat.size:
-        return np.zeros(x.shape, np.int64)
+        return party.nothing(x.shape)
+    if party.active:
+        return _negative_by_addition(party, flat).reshape(x.shape)
     tuple_ = party.take("comparison", flat.size)
     (opened,) = party.open_masked("compare", [flat + tuple_["r"]])
     c = opened.view(np.uint64)
@@ -49,6 +54,33 @@ def negative(party: Party, x: RingArray) -> RingArray:
     return to_arithmetic(party, bit).reshape(x.shape)
 
 
+def _negative_by_addition(party: Party, flat: Any) -> Any:
+    """`negative` with bits that are shared by addition, so that they have tags as all ring elements do.
+
+    A one-hot row of a digit is linear in its entries, so comparing a public digit with it is a sum. Joining takes
+    products of ring elements: 6 rounds, 16 bytes for each of 30 products of a value.
+    """
+    fields = party.take("digits", flat.size)
+    (opened,) = party.open_masked("compare", [flat + fields["r"]])
+    c = opened.view(np.uint64)
+    shifts = np.arange(60, -4, -4, dtype=np.uint64)
+    digit = (((c[:, None] & np.uint64((1 << 63) - 1)) >> shifts) & np.uint64(15)).astype(np.int64)[:, :, None]
+    values, rows = np.arange(16), fields["digits"]
+    less, equal = ((rows * chosen.astype(np.int64)).sum(2) for chosen in (values > digit, values == digit))
+    while less.shape[1] > 1:
+        both = np.concatenate([less[:, 1::2], equal[:, 1::2]], axis=1)
+        high = equal[:, 0::2]
+        joined = arithmetic.bilinear(party, "mul", np.concatenate([high, high], axis=1), both)
+        half = high.shape[1]
+        less, equal = less[:, 0::2] + joined[:, :half], joined[:, half:]
+    # less xor top xor the top bit of c, where less and top are shared bits
+    less, top = less[:, 0], fields["top"]
+    product = arithmetic.bilinear(party, "mul", less, top)
+    bit = less + top - 2 * product
+    flipped = (c >> np.uint64(63)).astype(np.int64)
+    return bit * (1 - 2 * flipped) + flipped
+
+
 def to_arithmetic(party: Party, bits: Bits) -> RingArray:
     """Arithmetic shares of bits that are shared by exclusive or."""
     pair = party.take("bit", bits.shape)
@@ -59,13 +91,36 @@ def to_arithmetic(party: Party, bits: Bits) -> RingArray:
     return result
 
 
-def all_ones(party: Party, bits: Bits) -> Bits:
-    """Shares of whether all bits of a row are 1. Each halving of the row takes one round."""
+def all_ones(party: Party, bits: Bits) -> RingArray:
+    """Arithmetic shares of whether all bits of a row are 1, where the exclusive or of all parties' bits is meant.
+
+    Each halving of the row takes one round, and the result one more.
+    """
+    if party.active:
+        return _all_ones_by_addition(party, bits)
     while bits.shape[1] > 1:
         half = bits.shape[1] // 2
         joined = _bit_and(party, bits[:, :half], bits[:, half : 2 * half])
         bits = np.concatenate([joined, bits[:, 2 * half :]], axis=1)
-    return bits[:, 0]
+    return to_arithmetic(party, bits[:, 0])
+
+
+def _all_ones_by_addition(party: Party, bits: Bits) -> Any:
+    """`all_ones` with tags. A round more for each party; every party proves that its own bits are bits."""
+    rows, columns = bits.shape
+    fields = party.take("proven_bits", (bits.shape,) * party.parties)
+    names = {f"a{rank}": (rank, columns) for rank in range(party.parties)}
+    masked = party.masked_blocks("own bits", names, rows, fields, {f"a{party.rank}": bits.astype(np.int64)})
+    whole: Any = None
+    for name, (owner, _) in names.items():
+        party.prove_bits(owner, masked[name], fields[name], fields[f"{name} squared"])
+        one = fields[name] + masked[name]
+        whole = one if whole is None else whole + one - 2 * arithmetic.bilinear(party, "mul", whole, one)
+    while whole.shape[1] > 1:
+        half = whole.shape[1] // 2
+        joined = arithmetic.bilinear(party, "mul", whole[:, :half], whole[:, half : 2 * half])
+        whole = np.concatenate([joined, whole[:, 2 * half :]], axis=1)
+    return whole[:, 0]
 
 
 def _digits_below(c: npt.NDArray[np.uint64], rows: npt.NDArray[np.uint16]) -> tuple[Bits, Bits]:

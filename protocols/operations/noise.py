@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from secure_sccvfl.protocols.dealing.gaussian import discrete_gaussian
 from secure_sccvfl.protocols.dealing.party import Party
 from secure_sccvfl.protocols.errors import ProtocolError
-from secure_sccvfl.protocols.ring import RingArray
 
 NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
 
@@ -55,9 +54,7 @@ def deviation(kind: NoiseKind, sigma: float, parties: int, holders: int = 1) -> 
     return sigma * math.sqrt(copies(kind, parties, holders))
 
 
-def noise_share(
-    party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]]
-) -> RingArray:
+def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]]) -> Any:
     """This party's share of the noise for `rows` x len(holders) values; column j belongs to all of holders[j].
 
     A column with several holders (of the label and of s, say) carries one copy of each. A party without one of
@@ -65,6 +62,8 @@ def noise_share(
     """
     shape = (rows, len(holders))
     copies(kind, party.parties)
+    if party.active:
+        return _authenticated_noise(party, kind, sigma, shape, holders)
     share = np.zeros(shape, np.int64)
     if kind != "all-parties":
         share += party.take("noise", shape, sigma)["e"]
@@ -73,4 +72,25 @@ def noise_share(
     elif kind == "dealer+holder":
         held_columns = [column for column, ranks in enumerate(holders) if party.rank in ranks]
         share[:, held_columns] += discrete_gaussian(sigma, (rows, len(held_columns)))
+    return share
+
+
+def _authenticated_noise(
+    party: Party, kind: NoiseKind, sigma: float, shape: tuple[int, int], holders: Sequence[Collection[int]]
+) -> Any:
+    """`noise_share` with tags. Parties put their own noise under masks of their own: one round if there is any."""
+    share = party.nothing(shape) if kind == "all-parties" else party.take("noise", shape, sigma)["e"]
+    owned = {
+        rank: [column for column, ranks in enumerate(holders) if kind == "all-parties" or rank in ranks]
+        for rank in range(party.parties)
+    }
+    if kind == "dealer":
+        return share
+    ranks = [rank for rank, columns in owned.items() if columns]
+    drawn = [discrete_gaussian(sigma, (shape[0], len(owned[r]))) if r == party.rank else None for r in ranks]
+    shapes = [(shape[0], len(owned[rank])) for rank in ranks]
+    for rank, block in zip(
+        ranks, party.inputs("own noise", list(zip(ranks, drawn, shapes, strict=True))), strict=True
+    ):
+        share[:, owned[rank]] += block
     return share

@@ -153,29 +153,46 @@ def evaluation(
     period_bits, public_bits = chosen.period_log2 + bits, wanted - _TERM_BITS
     if period_bits > 62 or not 0 < public_bits <= 18:
         raise RangeError(f"{name} cannot take {bits} fractional bits and give {wanted}")
-    flat = x.reshape(-1)
-    fields = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _TERM_BITS)
+    flat, whole = x.reshape(-1), 64 if party.active else period_bits
+    fields = party.take("trig", flat.size, whole, len(chosen.coefficients), _TERM_BITS)
     modulus = (1 << period_bits) - 1
-    masked: Any = ((flat + fields["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
+    masked: Any
+    if party.active:
+        masked = _whole_turn(flat, period_bits) + fields["t"]
+    else:
+        masked = ((flat + fields["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
 
     def finish(opened: Sequence[Array]) -> RingArray:
         angle_bits = min(period_bits, _ANGLE_BITS)
-        angle = (opened[0].astype(np.int64) & modulus) >> (period_bits - angle_bits)
+        if party.active:
+            angle = _angle(opened[0], angle_bits)
+        else:
+            angle = (opened[0].astype(np.int64) & modulus) >> (period_bits - angle_bits)
         odd = np.arange(1, 2 * len(chosen.coefficients), 2)[:, None]
         factor = np.array(chosen.coefficients, np.int64)[:, None]
         drop = COEFFICIENT_BITS + _TABLE_BITS - public_bits
-        result: RingArray = np.empty(angle.size, np.int64)
+        result: Any = party.nothing((angle.size,)) if party.active else np.empty(angle.size, np.int64)
         for start in range(0, angle.size, _AT_ONCE):
             here = slice(start, start + _AT_ONCE)
             cosine, sine = turn(odd * angle[here] & ((1 << angle_bits) - 1), angle_bits)
             first, second = (cosine, sine) if chosen.even else (sine, -cosine)
             result[here] = np.einsum("tn,tn->n", _shift(factor * first, drop), fields["cos"][:, here])
             result[here] += np.einsum("tn,tn->n", _shift(factor * second, drop), fields["sin"][:, here])
-        if party.rank == 0:
+        if party.adds_public:
             result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
         return result.reshape(x.shape)
 
     return [masked], finish
+
+
+def _whole_turn(x: Any, period_bits: int) -> Any:
+    """Shares of the angle of x as a part of 2^64, so that a mask modulo 2^64 hides it and its tag is linear."""
+    return x << (64 - period_bits)
+
+
+def _angle(opened: RingArray, bits: int) -> RingArray:
+    """The highest bits of an opened angle modulo 2^64."""
+    return (opened.view(np.uint64) >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def weighted_terms(coefficients: Sequence[int], terms: RingArray, bits: int) -> RingArray:
@@ -261,7 +278,7 @@ def sigmoid_and_slope(party: Party, x: RingArray, bits: int, *, sloped: bool = T
     factors = chosen.coefficients[:_TERMS]
     sums = [[(factors, False)], [(_steeper(factors, 1.0), True)]]
     result = _coarse(party, [x], bits, sums if sloped else sums[:1])
-    if party.rank == 0:
+    if party.adds_public:
         result[0] += 1 << (SIGMOID_BITS - 1)
     return result
 
@@ -304,7 +321,7 @@ def _capped_angles(logits: RingArray, label: RingArray, bits: int, period_log2: 
 def _with_cap(party: Party, slope: RingArray, label: RingArray) -> RingArray:
     """CAP/2 added where the label is 0, and subtracted where it is 1."""
     cap = np.int64(round(CAP * 2**SIGMOID_BITS))
-    return slope - cap * label + ((cap >> 1) if party.rank == 0 else np.int64(0))
+    return slope - cap * label + ((cap >> 1) if party.adds_public else np.int64(0))
 
 
 Terms = tuple[tuple[int, ...], bool]
@@ -322,6 +339,8 @@ def _coarse(party: Party, xs: Sequence[RingArray], bits: int, sums: Sequence[Seq
     flat, cut = np.concatenate([x.reshape(-1) for x in xs]), bits + _PERIOD_LOG2 - _ANGLE_BITS
     if not 0 <= cut <= 62 - _ANGLE_BITS:
         raise RangeError(f"a sigmoid cannot take {bits} fractional bits")
+    if party.active:
+        return _coarse_by_addition(party, flat, len(xs), bits, sums, xs[0].shape)
     fields = party.take("trig", flat.size, _ANGLE_BITS, _TERMS, _TERM_BITS, "<u4")
     modulus = np.uint32((1 << _ANGLE_BITS) - 1)
     (angle,) = party.open_masked("sigmoid", [((flat >> cut).astype(np.uint32) + fields["t"]) & modulus])
@@ -337,6 +356,29 @@ def _coarse(party: Party, xs: Sequence[RingArray], bits: int, sums: Sequence[Seq
     if party.rank == 0:
         lifted -= 1 << SIGMOID_BITS
     return list(lifted)
+
+
+def _coarse_by_addition(
+    party: Party, flat: Any, kinds: int, bits: int, sums: Sequence[Sequence[Terms]], shape: tuple[int, ...]
+) -> list[Any]:
+    """`_coarse` with 64-bit shares, which have tags: one round, and the whole angle is opened."""
+    fields = party.take("trig", flat.size, 64, _TERMS, _TERM_BITS)
+    (opened,) = party.open_masked("sigmoid", [_whole_turn(flat, bits + _PERIOD_LOG2) + fields["t"]])
+    angles = np.split(_angle(opened, _ANGLE_BITS), kinds)
+    cosines, sines = (np.split(fields[name], kinds, axis=1) for name in ("cos", "sin"))
+    odd, results = np.arange(1, 2 * _TERMS, 2)[:, None], []
+    turned = [turn(odd * angle & ((1 << _ANGLE_BITS) - 1), _ANGLE_BITS) for angle in angles]
+    for parts in sums:
+        total = party.nothing((len(angles[0]),))
+        for at, (coefficients, even) in enumerate(parts):
+            cosine, sine = turned[at]
+            first, second = (cosine, -sine) if even else (sine, cosine)
+            by_cosine, by_sine = (
+                weighted_terms(coefficients, term, SIGMOID_BITS - _TERM_BITS) for term in (first, second)
+            )
+            total += (cosines[at] * by_cosine - sines[at] * by_sine).sum(0)
+        results.append(total.reshape(shape))
+    return results
 
 
 def _summed(angle: Array, cosines: Array, sines: Array, coefficients: tuple[int, ...], even: bool) -> Array:
@@ -387,7 +429,7 @@ def _capped_coefficients(fine: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def fine_sigmoid(party: Party, x: RingArray, bits: int) -> RingArray:
     """Shares of the sigmoid with SIGMOID_BITS, precise for |x| <= FINE_BOUND; x has `bits`. Two rounds."""
     odd = _precise(party, [x], bits, [(_fine_coefficients(), False)])
-    return odd + (1 << (SIGMOID_BITS - 1)) if party.rank == 0 else odd
+    return odd + (1 << (SIGMOID_BITS - 1)) if party.adds_public else odd
 
 
 def _precise(party: Party, xs: Sequence[RingArray], bits: int, series_of: Sequence[Terms]) -> RingArray:
@@ -403,12 +445,16 @@ def _precise_part(party: Party, xs: RingArray, bits: int, series_of: Sequence[Te
     period_bits = _FINE_PERIOD_LOG2 + bits
     if not 24 <= period_bits <= 54:
         raise RangeError(f"a precise sigmoid cannot take {bits} fractional bits")
-    fields = party.take("trig", xs.size, period_bits, _FINE_TERMS, _FINE_BITS)
+    fields = party.take("trig", xs.size, 64 if party.active else period_bits, _FINE_TERMS, _FINE_BITS)
     modulus = (1 << period_bits) - 1
-    (opened,) = party.open_masked("sigmoid", [(xs.reshape(-1) + fields["t"]) & modulus])
-    angles = (opened & modulus).reshape(xs.shape)
+    if party.active:
+        (opened,) = party.open_masked("sigmoid", [_whole_turn(xs.reshape(-1), period_bits) + fields["t"]])
+        angles = _angle(opened, period_bits).reshape(xs.shape)
+    else:
+        (opened,) = party.open_masked("sigmoid", [(xs.reshape(-1) + fields["t"]) & modulus])
+        angles = (opened & modulus).reshape(xs.shape)
     cosines, sines = (np.split(fields[name], len(xs), axis=1) for name in ("cos", "sin"))
-    sums: RingArray = np.zeros(xs.shape[1], np.int64)
+    sums = party.nothing((xs.shape[1],))
     orders = np.arange(1, 2 * _FINE_TERMS, 2)[:, None]
     for at, (coefficients, even) in enumerate(series_of):
         factor = np.array(coefficients, np.int64)[:, None]

@@ -202,7 +202,7 @@ def _replace_randomness(crypten: Any) -> None:
 
     def przs(*size: Any, device: Any = None) -> Any:
         shape = tuple(size[0]) if isinstance(size[0], (tuple, list)) else tuple(size)
-        return held(current().party.zero_share(shape), 0)
+        return held(current().party.zero_share(shape) if np.prod(shape) else np.zeros(shape, np.int64), 0)
 
     crypten.generators = NoGenerators()
     primitives = crypten.mpc.primitives
@@ -219,7 +219,10 @@ def _rand(*size: Any, device: Any = None) -> Any:
     party = current().party
     elements = party.local.draw().elements(shape)
     bits = np.stack([(elements >> k) & 1 for k in range(FRACTION_BITS)]).astype(np.uint8)
-    shares = comparison.to_arithmetic(party, bits.reshape(-1)).reshape(bits.shape)
+    if party.active:
+        shares = party.take("shared_bit", bits.shape)["a"]
+    else:
+        shares = comparison.to_arithmetic(party, bits.reshape(-1)).reshape(bits.shape)
     return handle(held(sum(share << k for k, share in enumerate(shares)), FRACTION_BITS))
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.authentication.shares import Authenticated
 from secure_sccvfl.protocols.errors import ProtocolError, RangeError, Unavailable
 from secure_sccvfl.protocols.operations import arithmetic, banded
 from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray
@@ -111,7 +112,10 @@ def _install_shares() -> None:
         "div": divide,
         "square": square,
         "neg": negate,
-        **{name: _turned(getattr(_Shared, name)) for name in ("t", "transpose")},
+        **{name: _moved(name, getattr(_Shared, name)) for name in MOVES},
+        "split": _split(_Shared.split),
+        "cumsum": _cumulated(_Shared.cumsum),
+        **{name: _turned(_moved(name, getattr(_Shared, name))) for name in ("t", "transpose")},
         **{name: _on_array(name, getattr(_Shared, name), kernel) for name, kernel in ON_ARRAYS.items()},
     }
     methods["numel"] = methods["nelement"]
@@ -247,7 +251,8 @@ def _is_real(x: Any) -> bool:
 def held(array: Any, bits: int) -> Any:
     """A shared tensor of this party's share."""
     tensor = _new(_Shared)
-    tensor._array, tensor.encoder = np.asarray(array), encoder_of(bits)
+    tensor._array = array if type(array) is Authenticated else np.asarray(array)
+    tensor.encoder = encoder_of(bits)
     return tensor
 
 
@@ -284,12 +289,14 @@ def array_of(shared: Any) -> RingArray:
     """This party's share, as a contiguous array."""
     array: RingArray | None = shared._array
     if array is not None:
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        return array if type(array) is Authenticated or array.flags.c_contiguous else np.ascontiguousarray(array)
     if shared._torch is not None:
         view: torch.Tensor = shared._torch
         return view.contiguous().numpy()
     value: Value = shared._value
-    shared._array = array = np.ascontiguousarray(value.share()).reshape(value.shape)
+    share = value.share()
+    array = share if isinstance(share, Authenticated) else np.ascontiguousarray(share)
+    shared._array = array = array.reshape(value.shape)
     return array
 
 
@@ -326,6 +333,8 @@ def is_long(shared: Any) -> bool:
 def _view(self: Any) -> Any:
     if self._torch is None:
         array = self._array if self._array is not None else array_of(self)
+        if type(array) is Authenticated:
+            raise Unavailable("this function of CrypTen, with active security,")
         self._torch, self._array = torch.from_numpy(array), None  # torch may move its memory
     return self._torch
 
@@ -365,6 +374,8 @@ def as_shared_tensor(value: Any, precision: int) -> Any:
         raise ProtocolError(f"arithmetic shares do not mix with {type(value).__name__}")
     precision = max(precision, FRACTION_BITS) if _is_real(value) else precision
     encoded = _Encoder(precision_bits=precision).encode(value)
+    if current().party.active:
+        return held(Authenticated.public(encoded.numpy()), precision)
     return _from_shares(encoded if current().rank == 0 else torch.zeros_like(encoded), precision)
 
 
@@ -489,12 +500,20 @@ def square(self: Any) -> Any:
 
 def pad(self: Any, pad: Sequence[int]) -> Any:
     """Add a border of zeros."""
+    if isinstance(array_of(self), Authenticated):
+        border = lambda places: torch.nn.functional.pad(torch.from_numpy(places), tuple(pad), value=-1)  # noqa: E731
+        return held(array_of(self).rearranged(border), bits_in(self))
     return _from_shares(torch.nn.functional.pad(self.share, tuple(pad)), bits_in(self))
 
 
 def index_add(self: Any, dim: int, index: Any, tensor: Any) -> Any:
     """A copy to which the rows of another tensor are added, at these indices."""
     total, rows = same_fraction([self, inner_of(tensor)])
+    if isinstance(array_of(total), Authenticated):
+        result, source, before = array_of(total).copy(), array_of(rows), (slice(None),) * dim
+        for row, at in enumerate(np.asarray(index).tolist()):
+            result[(*before, at)] = result[(*before, at)] + source[(*before, row)]
+        return held(result, bits_in(total))
     return _from_shares(total.share.clone().index_add_(dim, index, rows.share), bits_in(total))
 
 
@@ -515,18 +534,24 @@ def write(self: Any, value: Any) -> Any:
     """Copy a value into the memory of a tensor, which its views and slices share."""
     if self._value is not None:  # the share gets its own memory
         self._array, self._torch, self._value = array_of(self).copy(), None, None
-    self.share.copy_(_source(self, value))
+    source = _source(self, value)
+    if isinstance(source, Authenticated):
+        array_of(self)[...] = source
+    else:
+        self.share.copy_(source)
     return self
 
 
-def _source(self: Any, value: Any) -> torch.Tensor:
+def _source(self: Any, value: Any) -> Any:
     """The ring elements to write into a tensor, in other memory: torch does not check for an overlap."""
     source, wanted = as_shared_tensor(value, bits_in(self)), bits_in(self)
     if wanted == 0 and bits_in(source) > 0:
         raise ProtocolError("a tensor of integers cannot take fractions in place: multiply it by 1.0 first")
     if wanted != bits_in(source):
         elements = arithmetic.rescale(current().party, array_of(source), bits_in(source), wanted)
-        return torch.from_numpy(np.asarray(elements))
+        return elements if isinstance(elements, Authenticated) else torch.from_numpy(np.asarray(elements))
+    if isinstance(array_of(source), Authenticated):
+        return array_of(source)
     share: torch.Tensor = source.share
     same = share.untyped_storage().data_ptr() == self.share.untyped_storage().data_ptr()
     return share.clone() if same else share
@@ -543,6 +568,47 @@ def _turned(function: Callable[..., Any]) -> Any:
     return transpose
 
 
+MOVES = ("expand", "flatten", "narrow", "permute", "roll", "squeeze", "view")
+"""Functions that move elements to other places, which torch does for shares without tags."""
+
+
+def _moved(name: str, function: Callable[..., Any]) -> Any:
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        moved = _rearranged(self, lambda places: getattr(places, name)(*args, **options))
+        return function(self, *args, **options) if moved is None else moved
+
+    return method
+
+
+def _split(function: Callable[..., Any]) -> Any:
+    def split(self: Any, split_size: Any, dim: int = 0) -> Any:
+        if _rearranged(self, lambda places: places) is None:
+            return function(self, split_size, dim=dim)
+        count = len(torch.empty(shape_of(self), device="meta").split(split_size, dim=dim))
+        return tuple(_rearranged(self, lambda p, at=at: p.split(split_size, dim=dim)[at]) for at in range(count))
+
+    return split
+
+
+def _cumulated(function: Callable[..., Any]) -> Any:
+    def cumsum(self: Any, *args: Any, **options: Any) -> Any:
+        if self._torch is None and isinstance(array_of(self), Authenticated):
+            return held(array_of(self).cumsum(*args, *options.values()), bits_in(self))
+        return function(self, *args, **options)
+
+    return cumsum
+
+
+def _rearranged(self: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """An authenticated tensor whose elements torch moves to other places; None for a plain share."""
+    if self._torch is not None:
+        return None
+    array = array_of(self)
+    if not isinstance(array, Authenticated):
+        return None
+    return held(array.rearranged(lambda places: move(torch.from_numpy(places))), bits_in(self))
+
+
 def _item(function: Callable[..., Any]) -> Any:
     def item(self: Any, index: Any) -> Any:
         value = self._value
@@ -553,9 +619,10 @@ def _item(function: Callable[..., Any]) -> Any:
             return late(Parts(value.divided()[(slice(None), *at)], value.bits))
         if self._torch is None and _basic(index):
             part = _raw(self)[index]
-            if isinstance(part, np.ndarray):
+            if isinstance(part, np.ndarray | Authenticated):
                 return held(part, bits_in(self))
-        return function(self, index)
+        moved = _rearranged(self, lambda places: places[index])
+        return function(self, index) if moved is None else moved
 
     return item
 
@@ -587,7 +654,8 @@ def _on_array(name: str, function: Callable[..., Any], kernel: Callable[..., Any
             result = kernel(_raw(self), *args, **options)
             if result is not None:
                 return held(result, bits_in(self))
-        return function(self, *args, **options)
+        moved = None if name == "sum" else _rearranged(self, lambda places: getattr(places, name)(*args, **options))
+        return function(self, *args, **options) if moved is None else moved
 
     return method
 
@@ -598,6 +666,8 @@ def _reshaped(array: RingArray, *shape: Any) -> RingArray | None:
 
 
 def _summed(array: RingArray, dim: Any = None, keepdim: bool = False) -> Any:
+    if dim is None and isinstance(array, Authenticated):
+        return array.sum()
     return array.sum(axis=dim, keepdims=keepdim) if isinstance(dim, (int, tuple)) else None
 
 

@@ -54,6 +54,7 @@ def open_session(
     listener: socket.socket | None = None,
     transcript: Path | None = None,
     activity: Activity | None = None,
+    mac_key: int | None = None,
 ) -> Session:
     """A party's session, connected and ready to enter. `transcript`: where to write everything that it sees.
 
@@ -65,7 +66,7 @@ def open_session(
         raise ConfigError(f"{log} already exists: choose a new folder for this run")
     kept = Transcript(transcript) if transcript is not None else None
     transport = connect(config, rank, credentials, listener, activity)
-    session = Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept)
+    session = Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept, mac_key)
     if activity is not None:
         session.activity = activity
     return session
@@ -100,7 +101,7 @@ def serve_as_dealer(
         keys = agree_on_keys(transport, config)
         # Parties may work locally for long; meanwhile the dealer's sends wait for them.
         usual, transport.deadline = transport.deadline, config.idle
-        dealer = Dealer(transport, keys, config.idle)
+        dealer = Dealer(transport, keys, config.idle, config.active)
         dealer.serve()
         transport.deadline = usual
         transport.finish()

@@ -36,6 +36,7 @@ import numpy as np
 import torch
 
 from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.authentication.shares import Authenticated
 from secure_sccvfl.protocols.config import CRYPTEN
 from secure_sccvfl.protocols.dealing.matching import Aligned, Bounds, Pseudonyms
 from secure_sccvfl.protocols.dealing.party import Party, agree_on_keys
@@ -129,7 +130,8 @@ def _install() -> None:
 def tensor_of(elements: RingArray, bits: int) -> Any:
     """A CrypTen tensor of a share that `share_of` returned: for values saved between sessions."""
     _install()
-    return binding_tensors.handle(binding_tensors.held(np.array(elements, copy=None, order="C"), bits))
+    array = elements if isinstance(elements, Authenticated) else np.array(elements, copy=None, order="C")
+    return binding_tensors.handle(binding_tensors.held(array, bits))
 
 
 class Session:
@@ -142,8 +144,13 @@ class Session:
         plan: ReleasePlan,
         log: Path | None = None,
         transcript: Transcript | None = None,
+        mac_key: int | None = None,
     ) -> None:
-        """Takes a connected transport; `log` is where releases.jsonl will be written."""
+        """Takes a connected transport; `log` is where releases.jsonl will be written.
+
+        mac_key: with active security, this party's part of the MAC key of the model that the session uses, if any.
+        """
+        self._mac_key = mac_key
         self._transport, self._config = transport, config
         self._desk = ReleaseDesk(plan, transport.parties, log)
         self._plan, self._transcript = plan, transcript
@@ -167,7 +174,8 @@ class Session:
         _install()
         try:
             self._compare("release plan", self._plan.digest(), "plans other releases")
-            self._party = Party(self._transport, agree_on_keys(self._transport, self._config))
+            keys = agree_on_keys(self._transport, self._config)
+            self._party = Party(self._transport, keys, self._config.active, self._mac_key)
         except BaseException as error:
             self._transport.abort(reason_for_peers(error), waited_for(error))
             raise
@@ -191,6 +199,7 @@ class Session:
                 self.shards.end()
             head = bytes.fromhex(self._desk.chain.head)
             self._compare("compare release logs", head, "has another log of releases", LogError)
+            party.verify("check at the end")
             party.compared("end", {}, {})
             party.tuples.end()
             self._transport.finish()
@@ -221,6 +230,11 @@ class Session:
         integers exact (counts).
         """
         binding_tensors.encoder_of(bits)  # raises at every party before anything is drawn
+        if self.party.active:
+            elements = ring.encode(values, bits) if self.rank == owner else None
+            size = tuple(elements.shape if shape is None and elements is not None else shape or ())
+            (share,) = self.party.inputs("shared value", [(owner, elements, size)])
+            return self.wrap(share, bits)
         if self.rank == owner:
             if values is None:
                 raise ProtocolError("the owner must give the values to share")
@@ -259,6 +273,8 @@ class Session:
 
     def public(self, values: Any, bits: int = FRACTION_BITS) -> Any:
         elements = ring.encode(values, bits)
+        if self.party.active:
+            return self.wrap(Authenticated.public(elements), bits)
         return self.wrap(elements if self.rank == 0 else np.zeros_like(elements), bits)
 
     def zeros(self, shape: Sequence[int], bits: int = FRACTION_BITS) -> Any:
@@ -388,7 +404,7 @@ class Session:
             margins = self._margins(value, bound)
             outside = comparison.negative(self.party, margins)
             # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
-            margins[0] *= -1
+            margins[0] = margins[0] * -1
             moved = arithmetic.bilinear(self.party, "mul", outside, margins)
             elements = share_of(value)
             return self.wrap((elements.reshape(-1) + moved[0] + moved[1]).reshape(elements.shape), bits_of(value))
@@ -399,7 +415,7 @@ class Session:
         A round for each halving of the row, and one more (protocols/operations/comparison.py).
         """
         self.operations["all_ones"] += 1
-        return self.wrap(comparison.to_arithmetic(self.party, comparison.all_ones(self.party, bits)), 0)
+        return self.wrap(comparison.all_ones(self.party, bits), 0)
 
     def veil(self, columns: int, bits: int) -> Any:
         """Of the last match: zeros where all parties have a record, else uniform ring elements; from the dealer."""
@@ -543,7 +559,7 @@ class Session:
         """Shares of value + bound and of bound - value: both are positive inside the range."""
         elements = share_of(value).reshape(-1)
         margins = np.stack([elements, -elements])
-        if self.rank == 0:
+        if self.party.adds_public:
             margins += ring.encode(np.array([bound]), bits_of(value))
         return margins
 

@@ -13,29 +13,59 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from secure_sccvfl.protocols.authentication.shares import Authenticated
+from secure_sccvfl.protocols.authentication.wide import Wide
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.operations import arithmetic
 from secure_sccvfl.protocols.ring import RingArray, decode
 from secure_sccvfl.protocols.session.binding_tensors import share_in
 from secure_sccvfl.protocols.session.runtime import Session, bits_of, share_of, tensor_of
+from secure_sccvfl.protocols.session.tensors import current
+
+Saved = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
+_PLANES = 6
 
 
-def save_share(tensor: Any) -> RingArray:
-    """This party's share, in separate memory; a value that waits for a round is sent first."""
-    return share_of(tensor).copy()
+def save_share(tensor: Any) -> Saved:
+    """This party's share, in separate memory; a value that waits for a round is sent first.
+
+    With active security an unsigned array: the share and its tag (low and high words of each), the public part, and
+    this party's part of the MAC key, along the first axis.
+    """
+    share = share_of(tensor)
+    if not isinstance(share, Authenticated):
+        return share.copy()
+    key = np.full(share.shape, current().party.mac_key, np.uint64)
+    (value, tag), (value_high, tag_high) = share.pair.lo, share.pair.hi
+    return np.stack([value, value_high, tag, tag_high, share.offset, key])
 
 
-def restore_share(share: RingArray, bits: int) -> Any:
-    """The tensor of a share that `save_share` gave, with the fraction that it had; for any session of the parties."""
+def restore_share(share: Saved, bits: int) -> Any:
+    """The tensor of a share that `save_share` gave, with the fraction that it had; for any session of the parties.
+
+    A share with a tag is for sessions under its own MAC key (`saved_mac_key`): in others checks fail.
+    """
+    if isinstance(share, np.ndarray) and share.dtype == np.uint64 and share.ndim and len(share) == _PLANES:
+        value, value_high, tag, tag_high, offset, _ = share
+        pair = Wide(np.stack([value, tag]), np.stack([value_high, tag_high]))
+        return tensor_of(Authenticated(pair, offset.copy()), bits)
     if not isinstance(share, np.ndarray) or share.dtype != np.int64:
         raise ProtocolError("a saved share is an array of 64-bit ring elements")
     return tensor_of(share.copy(), bits)
+
+
+def saved_mac_key(shares: Iterable[Saved]) -> int | None:
+    """This party's part of the MAC key of saved shares; None if they have no tags."""
+    keys = {int(key) for share in shares if share.dtype == np.uint64 for key in share[-1].reshape(-1)}
+    if len(keys) > 1:
+        raise ProtocolError("saved shares of one model have tags under several MAC keys")
+    return keys.pop() if keys else None
 
 
 def combined(tensors: Sequence[Any]) -> npt.NDArray[np.float64]:
@@ -44,12 +74,17 @@ def combined(tensors: Sequence[Any]) -> npt.NDArray[np.float64]:
     For whoever has the files of all parties: benchmarks and attacks on runs of one machine. No party of a session can
     call it: it has one share.
     """
-    shares = [save_share(tensor) for tensor in tensors]
+    shares = [_words(tensor, rank) for rank, tensor in enumerate(tensors)]
     fractions = {bits_of(tensor) for tensor in tensors}
     if len(fractions) != 1 or len({share.shape for share in shares}) != 1:
         raise ProtocolError("shares of one value have one shape and one fraction")
     total: RingArray = np.sum(shares, axis=0, dtype=np.int64)
     return decode(total, fractions.pop())
+
+
+def _words(tensor: Any, rank: int) -> RingArray:
+    share = share_of(tensor)
+    return share.words(rank) if isinstance(share, Authenticated) else share
 
 
 def views_of_a_square(session: Session, values: Any, owner: int, count: int) -> dict[str, RingArray]:

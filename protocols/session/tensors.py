@@ -213,7 +213,7 @@ class Sum(Value):
     def share(self) -> RingArray:
         if self._share is None:
             if self._exact:
-                output: RingArray = np.zeros(self.shape, np.int64)
+                output = current().party.nothing(self.shape)
                 for term, p, _ in self.terms:
                     output = output + np.left_shift(term.share() * np.asarray(p, np.int64), self.bits - term.bits)
                 self._share = output
@@ -312,7 +312,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
             sign, several, _ = columns[0]
             result = quotients[0].sum(axis=0) if several else quotients[0]
             return result if sign > 0 else -result
-        total = np.zeros(value.shape, np.int64)
+        total = current().party.nothing(value.shape)
         for (sign, several, at), quotient in zip(columns, quotients, strict=True):
             part = quotient.sum(axis=0) if several else quotient
             here = (Ellipsis,) if at is None else (Ellipsis, at)
@@ -345,8 +345,18 @@ class Owned(Value):
     def __init__(self, lead: Shape, blocks: Sequence[tuple[int, Array | None, int]], bits: int) -> None:
         self.lead, self.blocks, self.bits = lead, tuple(blocks), bits
         self.shape = (*lead, sum(width for *_, width in blocks))
+        self._inputs: Any = None
 
     def share(self) -> RingArray:
+        party = current().party
+        if party.active:
+            if self._inputs is None:
+                blocks = [
+                    (owner, None if block is None else _whole_numbers(block), (*self.lead, width))
+                    for owner, block, width in self.blocks
+                ]
+                self._inputs = np.concatenate(party.inputs("inputs of owners", blocks), axis=-1)
+            return self._inputs
         parts = [
             np.zeros((*self.lead, width), np.int64) if block is None else block for _, block, width in self.blocks
         ]
@@ -529,7 +539,11 @@ def group_sums(columns: Value, groups: Value, bound: float) -> Held:
     block, member = partial(values.of, party.rank), partial(one_hot.of, holder) if party.rank == holder else None
     rows, count = groups.shape
     widths = values.widths(party.parties)
-    table = group_table.group_table(party, rows, widths, block, holder, count, member, bound >= _SHORT_SUM)
+    pieces = [[width for owner, _, width in values.blocks if owner == rank] for rank in range(party.parties)]
+    parts = [width for *_, width in one_hot.blocks]
+    table = group_table.group_table(
+        party, rows, widths, block, holder, count, member, bound >= _SHORT_SUM, (pieces, parts)
+    )
     return Held(*group_table.lifted(table))
 
 

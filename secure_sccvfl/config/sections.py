@@ -208,6 +208,9 @@ class Session:
 
     checkpoints: bool = option(True, "write checkpoints, from which a run can be resumed")
     resume: bool = option(False, "continue from the last checkpoint", flag="")
+    security: Literal["semi-honest", "active"] = option(
+        "semi-honest", "active: detect parties that deviate from the protocol, and abort", shown=True
+    )
     model: str = option("", "predict: folder of the run whose model is used", flag="")
     records: str = option("", "predict: CSV with the ids and features of new records", flag="")
     scores: bool = option(False, "predict: open calibrated logits, not only decisions")

@@ -29,7 +29,7 @@ from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.protocols.alignment.interface import AlignKind
 from secure_sccvfl.protocols.records.private import naming, private
-from secure_sccvfl.protocols.session.saving import restore_share, save_share
+from secure_sccvfl.protocols.session.saving import restore_share, save_share, saved_mac_key
 from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.runs.files import ModelError, content_digest, read_model
 from secure_sccvfl.training.config import BASELINES, Controls, EvaluationKind
@@ -74,7 +74,8 @@ class PartyModel:
     parties approved before training; None in models of earlier versions, which have the default. charged: the key
     under which every ledger has the charge of a private head; empty for a model that is not private. module: what the
     head is, if it is not linear; layers: its weights by name, shared. `weight` and `bias` are then empty. baselines:
-    weights and biases of the heads that the model is compared with.
+    weights and biases of the heads that the model is compared with. mac_key: with active security, this party's part
+    of the key of the tags that its shares have.
     """
 
     run: str
@@ -102,6 +103,7 @@ class PartyModel:
     module: HeadSpec | None = None
     layers: Mapping[str, Shared] = field(default_factory=dict)
     baselines: Mapping[str, tuple[Shared, Shared]] = field(default_factory=dict)
+    mac_key: int | None = field(default=None, repr=False)
 
     @property
     def drawn_seed(self) -> int:
@@ -272,6 +274,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         held_out=HeldOut(**facts["held_out"]),
         encoder=encoder,
         noisy_tables=restored_tables(facts["sketches"], arrays),
+        mac_key=saved_mac_key(value for name, value in arrays.items() if name in _OF_HEAD),
         weight=restore_share(arrays["weight"], HEAD_BITS),
         bias=restore_share(arrays["bias"], HEAD_BITS),
         aware=AwareEntry.of(facts["aware"]) if "aware" in facts else None,

@@ -206,7 +206,8 @@ class PartyProcess(SessionProcess):
         with (
             workers(config, self.rank, self.certs, self.threads) as channels,
             open_session(
-                config, self.rank, credentials, plan, releases, listener, self.transcript, status.activity
+                *(config, self.rank, credentials, plan, releases, listener, self.transcript, status.activity),
+                mac_key=getattr(job, "mac_key", None),
             ) as session,
         ):
             if channels:

@@ -26,7 +26,7 @@ from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.config import ACTIVE, SEMI_HONEST, ConfigError, SessionConfig
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
@@ -141,6 +141,7 @@ class ModelJob:
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options, self.rank, self.parties = RunOptions.of(config.options), rank, len(config.parties)
+        self.mac_key: int | None = None
         if not self.options.session.model:
             raise ConfigError("name the run whose model is to be used (--model RUN)")
 
@@ -150,6 +151,13 @@ class ModelJob:
             raise ModelError(f"this part of the model is of party {model.rank} of {model.parties}: use the own one")
         if model.schema != schema.digest():
             raise ModelError("the model was trained for another description of the data")
+        active, wanted = model.mac_key is not None, self.options.session.security == ACTIVE
+        if active != wanted:
+            raise ModelError(
+                f"the model was trained with {ACTIVE if active else SEMI_HONEST} security: use --security "
+                f"{ACTIVE if active else SEMI_HONEST}, or train again"
+            )
+        self.mac_key = model.mac_key
         return model
 
     @staticmethod
