@@ -270,8 +270,8 @@ class Party:
     def _wide_zero(self, count: int) -> Wide:
         """A share of zeros modulo 2^128."""
         share = Wide.zeros((count,))
-        for rank, stream in self._zeros.items():
-            low, high = stream.draw().elements((2, count), np.uint64)
+        for rank in self.others:
+            low, high = self._zeros[rank].draw().elements((2, count), np.uint64)
             share = share + Wide(low, high) if rank > self.rank else share - Wide(low, high)
         return share
 

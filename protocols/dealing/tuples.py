@@ -335,21 +335,6 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
     return Recipe(free, {"c": Field((sum(widths), groups), dtype)}, compute)
 
 
-def proven_cross(rows: int, widths: Shape, groups: int, holder: int) -> Recipe:
-    """As `cross`, with columns of every party, and the squares of all masks for a proof that the blocks are bits."""
-    free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths) if width}
-    free["b"] = Field((rows, groups), owner=holder)
-    bound = {"c": Field((sum(widths), groups))} | {
-        f"{name} squared": Field(field.shape) for name, field in free.items()
-    }
-
-    def compute(free: Fields, masks: Masks) -> Fields:
-        blocks = [ring.cross(free[f"a{rank}"], free["b"]) for rank, width in enumerate(widths) if width]
-        return {"c": np.concatenate(blocks)} | {f"{name} squared": mask * mask for name, mask in free.items()}
-
-    return Recipe(free, bound, compute)
-
-
 def noise(shape: Shape, sigma: float) -> Recipe:
     """e: discrete Gaussian noise that no party knows."""
     return Recipe({}, {"e": Field(shape)}, lambda free, masks: {"e": discrete_gaussian(sigma, shape)})
@@ -496,7 +481,6 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
         *(
             selection,
             cross,
-            proven_cross,
             noise,
             uniform,
             zeros,

@@ -165,6 +165,8 @@ class Session:
         self.openings = tensors.Openings(self)
         self.operations: Counter[str] = Counter()
         """How often each operator of CrypTen was called."""
+        self.committed: dict[tuple[int, str], Any] = {}
+        """With active security: tensors of training records that owners have proven, by owner and name."""
         self.shards: RowShards | None = None
         """The workers of this party, if tensors with a row for each record lie in shards."""
 

@@ -1,0 +1,132 @@
+"""Inputs with active security: encodings follow from proven bits, and a malformed block names its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.models.encoders import PlainEncoder, public_centre
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.training.proven import EncodingForm, commit, forms_of, proven_numbers, rows_of
+from secure_sccvfl.training.shared import proven_held
+from tests.support.sessions import results, run_session, stopping
+
+ACTIVE = {"security": "active"}
+EDGES = (0.0, 2.0, 3.0, 7.0, 10.0)
+LAYOUTS = (
+    Layout.of(
+        [
+            Feature("age", "number", 0.0, 10.0, EDGES),
+            Feature("job", "category", categories=("a", "b", "c")),
+        ]
+    ),
+    Layout.of([Feature("way", "number", 0.0, 10.0, EDGES, missing=True)]),
+    Layout.of([Feature("kind", "category", categories=("x", "y"))]),
+)
+ROWS = 24
+RNG = np.random.default_rng(0)
+AGES = np.concatenate([[0.0, 2.0, 3.0, 7.0, 10.0], RNG.uniform(0, 10, ROWS - 5)])
+WAYS = np.where(RNG.random(ROWS) < 0.25, np.nan, RNG.uniform(0, 10, ROWS))
+INPUTS = [
+    LAYOUTS[0].encode(np.column_stack([AGES, RNG.integers(0, 3, ROWS)])),
+    LAYOUTS[1].encode(WAYS[:, None]),
+    LAYOUTS[2].encode(RNG.integers(0, 2, ROWS)[:, None].astype(float)),
+]
+PLAIN = [PlainEncoder(layout, public_centre(layout)) for layout in LAYOUTS]
+
+
+@pytest.mark.parametrize("dropped", [(), ("age", "kind")])
+def test_encodings_from_proven_bits_are_the_plain_ones(dropped: tuple[str, ...]) -> None:
+    forms = forms_of(LAYOUTS, dropped)
+    encoders = [PlainEncoder(one.layout, one.mean, frozenset(dropped)) for one in PLAIN]
+    expected = np.hstack([encoder(inputs) for encoder, inputs in zip(encoders, INPUTS, strict=True)])
+
+    def job(session: Session) -> Any:
+        rows = rows_of(forms, commit(session, forms, forms[session.rank].of(INPUTS[session.rank])))
+        return session.open(rows, results(session.parties)[2])
+
+    for opened in run_session(job, options=ACTIVE):
+        assert np.abs(opened.numpy() - expected).max() <= 2.0**-15
+
+
+def test_numbers_are_shared_with_their_sign() -> None:
+    values = RNG.uniform(-7.9, 7.9, (3, 5))
+    widths = (2, 0, 3)
+
+    def job(session: Session) -> Any:
+        start = sum(widths[: session.rank])
+        own = values[:, start : start + widths[session.rank]]
+        return session.open(proven_numbers(session, own, widths, 18, 3), results(session.parties)[2])
+
+    assert np.abs(run_session(job, options=ACTIVE)[0].numpy() - values).max() <= 2.0**-18
+
+
+def million(bits: np.ndarray) -> None:
+    bits[5, 0] = 1_000_000
+
+
+def two_ones(bits: np.ndarray) -> None:
+    bits[7, :2] = 1
+
+
+def no_one(bits: np.ndarray) -> None:
+    bits[7, :4] = 0
+
+
+def minus_one(bits: np.ndarray) -> None:
+    bits[3] = np.where(np.arange(bits.shape[1]) == int(bits[3, :4].argmax()), 2, bits[3])
+    bits[3, (int(bits[3, :4].argmax()) + 1) % 4] = -1
+
+
+def one_half(bits: np.ndarray) -> None:
+    """The ring has no 1 / 2; the element of order 2 is the nearest to one."""
+    bits[9, 0] ^= np.int64(-(2**63))
+
+
+def large_place(bits: np.ndarray) -> None:
+    bits[2, -1] = 5
+
+
+@pytest.mark.parametrize("malformed", [million, two_ones, no_one, minus_one, one_half, large_place])
+@pytest.mark.parametrize("owner", [0, 1])
+def test_malformed_records_name_their_owner_and_open_nothing(
+    malformed: Callable[[np.ndarray], None], owner: int
+) -> None:
+    opened = list[Any]()
+
+    def job(session: Session) -> Any:
+        forms = forms_of(LAYOUTS)
+        own = forms[session.rank].of(INPUTS[session.rank])
+        if session.rank == owner:
+            malformed(own)
+        rows = rows_of(forms, commit(session, forms, own))
+        opened.append(session.open(rows.sum(0), results(session.parties)[1]))
+
+    with stopping(f"party {owner}: gave an input that is not in the form that the step requires"):
+        run_session(job, options=ACTIVE)
+    assert not opened
+
+
+@pytest.mark.parametrize("value", [2, -1, 1 << 40])
+def test_a_label_that_is_no_bit_names_its_holder(value: int) -> None:
+    label = np.array([0, 1, value, 1])
+
+    def job(session: Session) -> Any:
+        shared = proven_held(session, label if session.rank == 1 else None, 1, (4, 1))
+        return session.open(shared, results(session.parties)[2])
+
+    with stopping("party 1: gave an input"):
+        run_session(job, options=ACTIVE)
+
+
+def test_bits_of_a_form_are_one_hot_rows_and_places() -> None:
+    form = EncodingForm(LAYOUTS[1])
+    bits = form.of(INPUTS[1])
+    assert set(np.unique(bits)) <= {0, 1}
+    assert all((bits[:, low:high].sum(axis=1) == 1).all() for low, high in form.groups)
+    assert (bits[np.isnan(WAYS), form.exclusive :] == 0).all()
