@@ -343,14 +343,6 @@ class Party:
             sent |= zip(theirs[rank], arrays, strict=True)
         return sent
 
-    def prove_bits(self, owner: int, opened: RingArray, mask: Any, squares: Any) -> None:
-        """Let the next check prove that a block opened + mask of an owner consists of 0 and 1. Nothing is opened.
-
-        x^2 - x = O^2 - O + (2 O - 1) A + A^2 for x = O + A is linear in what the dealer shared, and 0 and 1 are the
-        only solutions of x^2 = x modulo 2^64.
-        """
-        self.proofs.claim_zero(owner, mask * (2 * opened - 1) + squares + (opened * opened - opened))
-
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
         """Send a masked array that only `owner` holds to all others in one round."""
         if self.rank == owner:

@@ -162,11 +162,10 @@ def shared_bit(shape: Shape) -> Recipe:
     return Recipe({"u": Field(shape)}, {"a": Field(shape)}, lambda free, masks: {"a": free["u"] & 1})
 
 
-def proven_bits(shapes: tuple[Shape, ...]) -> Recipe:
-    """a0, a1, ...: masks of every party for bits that it knows, and their squares for a proof."""
-    free = {f"a{rank}": Field(shape, owner=rank) for rank, shape in enumerate(shapes)}
-    bound = {f"{name} squared": Field(field.shape) for name, field in free.items()}
-    return Recipe(free, bound, lambda free, masks: {f"{name} squared": mask * mask for name, mask in free.items()})
+def owned_bits(shapes: tuple[Shape, ...]) -> Recipe:
+    """a0, a1, ...: random bits, each block known to the party of its number."""
+    free = {f"a{rank}": Field(shape, "|u1", owner=rank, bits=True) for rank, shape in enumerate(shapes)}
+    return Recipe(free, {}, lambda free, masks: {})
 
 
 def truncation(shape: Shape, divisor: int) -> Recipe:
@@ -476,7 +475,7 @@ def split_step(
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
-        *(bilinear, scaled_bilinear, square, bit_and, bit, shared_bit, proven_bits, truncation),
+        *(bilinear, scaled_bilinear, square, bit_and, bit, shared_bit, owned_bits, truncation),
         *(comparison, digits, trig, lifting, mask, band_matmul, band_grams, doubling, stack_matmul),
         *(
             selection,

@@ -106,7 +106,7 @@ def all_ones(party: Party, bits: Bits) -> Share:
 
 
 def _all_ones_by_addition(party: Party, bits: Bits) -> Any:
-    """`all_ones` with tags. A round more for each party; every party proves that its own bits are bits."""
+    """`all_ones` with tags. A round more for each party."""
     rows, columns = bits.shape
     whole, *others = inputs.proven_bits(party, bits.astype(np.int64), rows, [columns] * party.parties)
     for one in others:

@@ -1,11 +1,12 @@
 """Encodings that their owners prove to be in range, for sessions with active security.
 
 A private head holds its epsilon only if every row is as short as the public description says (`models.encoders`). So
-owners share the bits that an encoding consists of, with a proof (protocols/operations/inputs.py), and the encoding is
-computed from them under MPC. All phases take the same shares (`Session.committed`). Per record and feature: a category is its one-hot row. A number is the one-hot row of
-its bin or of the missing value, and its place f within the bin in 17 bits of which two weigh 1, so 0 <= f <= 1. The
-piecewise-linear column k is then sum over j > k of bin_j, plus f bin_k, plus 1/2 if the value is missing. One round
-for the bits and one for the products f bin_k, for each chunk of rows.
+owners share the bits that an encoding consists of (protocols/operations/inputs.py), and the encoding is computed from
+them under MPC. All phases take the same shares (`Session.committed`). Per record and feature: a category is its
+one-hot row. A number is the one-hot row of its bin or of the missing value, and its place f within the bin in 17
+bits of which two weigh 1, so 0 <= f <= 1. The piecewise-linear column k is then sum over j > k of bin_j, plus f
+bin_k, plus 1/2 if the value is missing. One round for the bits of each chunk of rows, and one for the products f
+bin_k.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`bench.py run, rounds, width, wan, classes, heads`: whole secure trainings next to the plaintext engine.
+"""`bench.py run, rounds, width, wan, classes, heads, security`: whole secure trainings next to the plaintext engine.
 
 Each benchmark is a list of points: a data set, a number of parties, a round trip and options of the run. A secure
 training runs without evaluation (parties as processes, dealer, mutual TLS). The plaintext engine then trains in this
@@ -34,6 +34,7 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.cached_releases import cached_files, load_releases
 from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.config import SECURITY
 from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, filled, run_session
@@ -254,6 +255,14 @@ def width(rows: Sequence[int], columns: Sequence[int]) -> list[Point]:
     last = points[-1]
     before = replace(last, facts={**last.facts, "before": True}, options={**last.options, **NOT_PRIVATE})
     return [*points, before] if len(points) > 1 else points
+
+
+def security(rows: int, columns: int) -> list[Point]:
+    """Both levels of security on German and on synthetic records."""
+    return [
+        Point(dataset, {"what": level}, options={"security": level, "delta": min(DELTA, 1 / rows)})
+        for dataset, level in product(("german", f"synthetic:{rows}x{columns}"), SECURITY)
+    ]
 
 
 SHAPES = (
