@@ -85,7 +85,8 @@ class Party:
         """What was opened since the last check, in a session with active security."""
         self.proofs = verification.Proofs()
         if active:
-            self.mac_key = int(self.local.draw().elements((1,), np.uint64)[0]) if mac_key is None else mac_key
+            fresh = int(self.local.draw().elements((1,), np.uint64)[0]) & verification.KEY_MASK
+            self.mac_key = fresh if mac_key is None else mac_key
             transport.exchange("mac key", {transport.parties: [np.array([self.mac_key], np.uint64)]}, {})
             self._begin_chains()
 
@@ -246,6 +247,7 @@ class Party:
         for low, high in self.broadcast(f"{step}: sums", [mine.lo, mine.hi], specs).values():
             total = total + Wide(low, high)
         difference = Wide(sums.lo[1], sums.hi[1]) - total.scaled(self.mac_key) + self._wide_zero(rows)
+        difference = verification.without_top(difference)
         salt = self.local.draw().elements((32,), np.uint8)
         committed = np.frombuffer(verification.commitment(self.rank, salt.tobytes(), difference), np.uint8)
         promised = self.broadcast(
@@ -261,6 +263,7 @@ class Party:
             if verification.commitment(peer, their_salt.tobytes(), theirs) != promised[peer][0].tobytes():
                 raise PeerError(f"party {peer}", step, "sent another sum of tags than it had committed to")
             difference = difference + theirs
+        difference = verification.without_top(difference)
         if difference.lo.any() or difference.hi.any():
             raise verification.failed(step)
         fits = total.lo == expected

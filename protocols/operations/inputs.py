@@ -2,11 +2,11 @@
 
 Before: owners know blocks of bits x. After: all parties hold authenticated shares of them. Nobody learns anything.
 
-One round: the dealer deals a tagged random bit a for every x that only its owner knows, and the owner broadcasts o = x
-xor a, an eighth of a byte to each peer. Then x = o + (1 - 2 o) a is linear in a. Whatever an owner sends, x is a bit:
-this needs no proof. Where rows are meant to be one-hot, the next check (protocols/dealing/verification.py) stops the
-session and names the owner unless all of them add up to 1. Nothing is opened for that. The dealer sends 16 bytes of
-tags for each bit, to one party. o is uniform, since a is, and used once.
+One round: the dealer deals a tagged random bit a for every x that only its owner knows, and the owner broadcasts
+o = x xor a, an eighth of a byte to each peer. Then x = o + (1 - 2 o) a is linear in a. Whatever an owner sends, x is
+a bit: this needs no proof. Where rows are meant to be one-hot, the next check (protocols/dealing/verification.py)
+stops the session and names the owner unless all of them add up to 1. Nothing is opened for that. The dealer sends 14
+bytes of tags for each bit, to one party. o is uniform, since a is, and used once.
 """
 
 from __future__ import annotations

@@ -610,7 +610,7 @@ def _plain(total: RingArray, bits: int) -> torch.Tensor:
     return torch.from_numpy(total if bits == 0 else ring.decode(total, bits))
 
 
-def share_of(value: Any) -> RingArray:
+def share_of(value: Any) -> Share:
     return binding_tensors.share_in(value)
 
 
