@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from secure_sccvfl.api.frames import Entry, Holder, read_frames, to_frames, write_files
-from secure_sccvfl.api.trained import Discovered, TrainedModel, one_thread
+from secure_sccvfl.api.trained import Discovered, TrainedModel
 from secure_sccvfl.config.rules import WEIGHTS
 from secure_sccvfl.config.sections import wire_names
 from secure_sccvfl.data.catalogue import is_benchmark
@@ -28,6 +28,7 @@ from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
+from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.protocols.config import ConfigError, unknown_name
 from secure_sccvfl.releases.default_budget import default_epsilon

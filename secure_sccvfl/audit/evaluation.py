@@ -48,6 +48,7 @@ from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, train_plainly
+from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.evaluation.scoring import interval
 from secure_sccvfl.evaluation.views import LinearModel, codes_of, gram_noise, model_views, white_box_view
 from secure_sccvfl.policy.roles import Roles
@@ -307,13 +308,12 @@ def shares(attacks: ViewAttacks, folder: Path) -> None:
 
 def prepared(run: FinishedRun) -> Prepared:
     """What the baselines start from: the same split and roles, in plaintext."""
-    config, first = run.options.train_config(), next(run.models())
-    budget = run.options.simulated_budget(len(run.parties))
+    first, budget = next(run.models()), run.options.simulated_budget(len(run.parties))
+    roles, config = Roles(dict(first.roles), first.proxies), run.options.train_config()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given = (run.data, run.split, run.parties, config, budget, run.options.data.seed)
-        model, _ = train_plainly(*given, roles=Roles(dict(first.roles), first.proxies))
-    return Prepared(run.data, run.split, run.parties, run.options.data.seed, budget, config, model, ())
+        ready = ready_with(run.data, run.split, roles, config, budget, run.options.data.seed)
+    return replace(ready, budget=budget)
 
 
 def attack_baselines(attacks: ViewAttacks, ready: Prepared, progress: Progress = lambda view: None) -> None:

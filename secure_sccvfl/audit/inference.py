@@ -23,17 +23,15 @@ telling column among thousands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.audit.attacks.attributes import EPOCHS, guesses
 from secure_sccvfl.audit.attacks.view import View, balanced, folds
 from secure_sccvfl.data.randomness import stream, torch_seed
+from secure_sccvfl.evaluation.scoring import one_thread
 
 FEW, MANY, ALL = 4, 32, 256
 """How many columns of a view an attacker tries: those most related to the truth, or all if these are few enough."""
@@ -107,25 +105,13 @@ def infer_half(
     if signals is not None:
         widths += [SIGNALS, SIGNALS_ALONE]
     attempt = partial(_guess, _Held(base, seen, signals), truth, seed=seed)
-    with _one_thread():
+    with one_thread():
         width, name = _choose(attempt, truth, training, widths, seed)
         by_width = {w: attempt(training, ~training, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
         if own_columns is not None and 0 not in by_width:
             by_width[0] = attempt(training, ~training, 0, (name,), (20,) if name == CHOICES[-1] else ())
     without = None if own_columns is None else by_width[0][name]
     return Inference(truth[~training], by_width[width][name], by_width[widths[-1]], without)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread: a few hundred records are too few to share between threads, which takes ten times longer."""
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(usual)
 
 
 def _trials(

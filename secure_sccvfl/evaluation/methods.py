@@ -21,6 +21,7 @@ from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.registry import Registry
 from secure_sccvfl.data.splits import Split, expected_training_records
 from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.evaluation.counterfactual_models import OWN, Counterfactuals
 from secure_sccvfl.evaluation.scoring import AwarePredictor, Predictor
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder, PlainEncoder
@@ -233,6 +234,14 @@ def cycle_error(ready: Prepared) -> float:
 def own_rows(ready: Prepared) -> tuple[np.ndarray, np.ndarray]:
     """Counterfactuals of the test rows by the run's own generator, and their target groups: a diagnostic."""
     return edited_rows(ready, ready.roles, ready.config.generator, ready.split.test, 0)
+
+
+def own_counterfactuals(ready: Prepared) -> dict[str, Counterfactuals]:
+    """The same by name, as extra counterfactuals for a `ScoringSet`; empty without mediators."""
+    if not ready.roles.named("M"):
+        return {}
+    inputs, target = own_rows(ready)
+    return {OWN: Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
 
 
 def with_inputs(parties: tuple[Party, ...], inputs: np.ndarray) -> list[Party]:

@@ -22,11 +22,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 import numpy as np
-import torch
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 from sklearn.metrics import roc_auc_score
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.accounting.charts import percent, tidy
 from secure_sccvfl.accounting.plain_text import plain
@@ -38,6 +36,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.pooled import mutual_information_with_s
+from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.research.paper.networks import TrainedNetwork
 from secure_sccvfl.research.tables import saved
@@ -64,8 +63,7 @@ Analysis = Mapping[str, Any]
 
 def of_methods(dataset: str, split: SplitKind, seed: int, card: str = "") -> dict[str, Any]:
     """The analysis of one seed, on one thread."""
-    torch.set_num_threads(1)
-    with warnings.catch_warnings(), threadpool_limits(1):
+    with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore", DataWarning)
         data = load(dataset)
         return analyse(prepare(data, make_split(data, split, seed), seed, card=named_card(card, dataset)))
