@@ -117,7 +117,8 @@ class SecureStatistics:
         table = self._table(statistic, layout, columns, groups, shape, largest)
         exact = self._results(statistic, table, shape)
         if membership is not None and not membership.has_noisy_count:
-            self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
+            event = self._charger.event(name, moved)
+            self._charger.ask(event)  # for nothing, if the ledger refuses what comes after it
             self.first_count(membership)
         paid = self._charger.charge(name, moved, mechanism=statistic.mechanism)
         layout, counts = statistic.results(layout, counts)

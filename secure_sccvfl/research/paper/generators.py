@@ -36,7 +36,7 @@ from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.cvae import CvaeNet, Mediators, divergence, group_mmd
 from secure_sccvfl.models.generators import GeneratorConfig, Material
-from secure_sccvfl.models.missing import moved_missing
+from secure_sccvfl.models.missing import gaps, moved_missing, with_missing
 from secure_sccvfl.models.table_generator import TableGenerator
 from secure_sccvfl.research.paper.networks import Adversary, start_layers
 
@@ -347,15 +347,12 @@ def _shifted(columns: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.
 
     Who becomes present draws from the uniform distribution with the new mean and deviation.
     """
-    missing, after, left = np.zeros(len(columns), bool), np.zeros(len(columns), bool), uniform
+    missing, after, left = gaps(columns), gaps(columns), uniform
     if columns.shape[1] > 1:
-        missing = columns[:, 1] > 0.5
         after, left = moved_missing(missing, old[2], new[2], uniform)
     out = columns.copy()
-    known, arrives = ~missing & ~after, missing & ~after
+    known = ~missing & ~after
     ratio = new[1] / max(old[1], 1e-3)
     out[known, 0] = np.clip(new[0] + (columns[known, 0] - old[0]) * ratio, 0.0, 1.0)
-    out[arrives, 0] = np.clip(new[0] + new[1] * np.sqrt(12) * (left[arrives] - 0.5), 0.0, 1.0)
-    out[arrives, 1:] = 0.0
-    out[~missing & after] = (0.0, 1.0)[: columns.shape[1]]
-    return out
+    drawn = np.clip(new[0] + new[1] * np.sqrt(12) * (left[missing & ~after] - 0.5), 0.0, 1.0)
+    return with_missing(out, missing, after, drawn)
