@@ -26,7 +26,6 @@ from secure_sccvfl.data.splits import SplitKind, expected_training_records, make
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.policy.card import PolicyCard
@@ -238,17 +237,8 @@ def discover(
         parts = make_split(whole, "iid", seed)
         if config.holds_out:
             rows = np.sort(np.concatenate([parts.train, parts.test]))
-        part, statistics, owner = part_of(whole, rows), PlainStatistics(noise), whole.owners
-        discovery = Discovery(
-            statistics,
-            part.parties,
-            part.protected,
-            len(whole.features),
-            config,
-            seed,
-            owners=owner,
-            may_be_missing=whole.may_be_missing,
-        )
+        given, owner = (noise, part_of(whole, rows), len(whole.features), config, seed), whole.owners
+        discovery = Discovery.plain(*given, owners=owner, may_be_missing=whole.may_be_missing)
         beyond = discovery.conditional(part_of(whole, parts.validation).parties)
         noisy_tables: tuple[NoisyTables, ...] = ()
         assignment: RoleAssignment | None = None

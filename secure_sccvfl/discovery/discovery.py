@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from secure_sccvfl.accounting.budget import BudgetError
-from secure_sccvfl.data.party import Attribute, Party
+from secure_sccvfl.data.party import Attribute, Part, Party
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, benjamini_hochberg, confidence, decide
 from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables
 from secure_sccvfl.discovery.residuals import Conditional, residual_hsic, residual_scores, residual_sums, risk_gains
@@ -31,7 +31,7 @@ from secure_sccvfl.discovery.scores import (
     unpacked,
     weigh,
 )
-from secure_sccvfl.discovery.statistics import Statistics, Tables
+from secure_sccvfl.discovery.statistics import PlainStatistics, Statistics, Tables
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.releases.catalogue import (
@@ -47,6 +47,7 @@ from secure_sccvfl.releases.catalogue import (
     SCORES,
     Kind,
 )
+from secure_sccvfl.releases.noise import Noise
 
 Audit = Callable[[str, Mapping[str, Any]], None]
 """Called with every decision and the numbers that it rests on."""
@@ -77,6 +78,11 @@ class Discovery:
     def __post_init__(self) -> None:
         if self.card is not None:
             check_support(self.card, self.parties)
+
+    @classmethod
+    def plain(cls, noise: Noise, part: Part, features: int, config: DiscoveryConfig, seed: int, **more: Any) -> Self:
+        """On the plaintext engine, about records of all parties."""
+        return cls(PlainStatistics(noise), part.parties, part.protected, features, config, seed, **more)
 
     def conditional(self, others: Sequence[Party]) -> tuple[Conditional, ...]:
         """Dependence of features on s given their owner's other columns, if the settings ask for it: a release each.

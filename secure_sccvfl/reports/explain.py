@@ -128,9 +128,10 @@ def _own_person(part: Path, records: PartyData, row: int, joined: bool) -> dict[
         for source in range(len(attribute.groups)) if code is None else (code,):
             for target in (g for g in range(len(attribute.groups)) if g != source):
                 drawn = generators[attribute.name](rows, source, np.full(DRAWS, target), 0)
-                edit = {"attribute": attribute.name, "groups": [attribute.groups[g] for g in (source, target)]}
-                edit["moved"] = moves(layout, roles, before, drawn[most_frequent(drawn, before)])
-                edit["empty"] = int((np.abs(drawn - before).max(axis=1) == 0).sum())
+                groups = [attribute.groups[source], attribute.groups[target]]
+                moved = moves(layout, roles, before, drawn[most_frequent(drawn, before)])
+                empty = int((np.abs(drawn - before).max(axis=1) == 0).sum())
+                edit = {"attribute": attribute.name, "groups": groups, "moved": moved, "empty": empty}
                 counterfactuals.append(edit)
     return {
         "values": cells([block.feature for block in layout.blocks], values),

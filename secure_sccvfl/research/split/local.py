@@ -47,6 +47,7 @@ from secure_sccvfl.research.paper.networks import (
     LocalTraining,
     MlpEncoder,
     dropout_factors,
+    part_of,
     restore_training,
     reverse,
     training_state,
@@ -202,11 +203,7 @@ class OwnTraining(LocalTraining):
 
     def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
         """Continue from what `state` returned, or from `lasting`: then generators begin as they were taken up."""
-
-        def part(name: str) -> dict[str, np.ndarray]:
-            return {k.removeprefix(f"{name}/"): v for k, v in kept.items() if k.startswith(f"{name}/")}
-
-        super().go_on(part("encoder"))
+        super().go_on(part_of(kept, "encoder"))
         for name, (net, optimiser) in self._nets.items():
-            if own := part(name):
+            if own := part_of(kept, name):
                 restore_training(net, optimiser, own)

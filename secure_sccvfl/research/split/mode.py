@@ -56,7 +56,7 @@ from secure_sccvfl.releases.catalogue import (
     plan_of,
 )
 from secure_sccvfl.research.paper.generators import MaskedGenerator
-from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp
+from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp, part_of
 from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
 from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
 from secure_sccvfl.research.split.stopping import EarlyStopping
@@ -215,18 +215,15 @@ class SplitState:
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> SplitState:
         """The state from what `arrays` returned."""
-
-        def part(name: str) -> dict[str, np.ndarray]:
-            return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
-
-        shown, names = part("seen"), [f.name for f in fields(Seen)]
+        shown, names = part_of(arrays, "seen"), [f.name for f in fields(Seen)]
         count = sum(key.endswith(f"/{names[-1]}") for key in shown)
+        weights = {k: restore_share(share, SPLIT_HEAD_BITS) for k, share in part_of(arrays, "weights").items()}
         return cls(
-            Weights(**{name: restore_share(share, SPLIT_HEAD_BITS) for name, share in part("weights").items()}),
-            part("local"),
+            Weights(**weights),
+            part_of(arrays, "local"),
             tuple(Seen(*(shown[f"{n}/{name}"] for name in names)) for n in range(count)),
             int(arrays["taken"]),
-            part("watched"),
+            part_of(arrays, "watched"),
             bool(arrays["stopped"]),
         )
 
