@@ -113,9 +113,7 @@ class _Fitted:
         parties = make_parties(data)
         predict, given = self.predictor(parties), (scoring.label, scoring.codes, scoring.task)
         figures = flat(evaluate(predict, scoring.inputs, *given, scoring.counterfactuals, scoring.nulls))
-        edited = {f"fr_{name}": of for name, of in scoring.counterfactuals.items()}
-        edited |= {f"fr_null_{name}": of for name, of in scoring.nulls.items()}
-        table = with_intervals(figures, predict(scoring.inputs), *given, edited)
+        table = with_intervals(scoring, figures, predict(scoring.inputs), {})
         certificate = self.certificate(parties, scoring.task)
         return pd.concat([table, certified_figures(certificate, scoring.codes, data.protected[0].groups)])
 

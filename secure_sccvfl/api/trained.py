@@ -229,11 +229,9 @@ class TrainedModel:
         """Figures of this model, or of the same one at another lambda, with intervals."""
         ready, test, attribute = self.ready, self.ready.split.test, self.ready.data.protected[0]
         scoring, predict, codes = self._scoring, predictor_of(model, self.ready.parties), attribute.codes[test]
-        edited = {f"fr_{name}": of for name, of in {**scoring.counterfactuals, **self._own_edits}.items()}
-        edited |= {f"fr_null_{name}": of for name, of in scoring.nulls.items()}
         figures = flat(scoring.score(predict, self._own_edits))
         logits = logits_of(predict, ready.inputs[test], codes)
-        table = with_intervals(figures, logits, ready.data.label.values[test], codes, ready.data.task, edited)
+        table = with_intervals(scoring, figures, logits, self._own_edits)
         if why_not_additive(model):
             return table
         certificate = self._certificate(model, [party.take(test) for party in ready.parties])

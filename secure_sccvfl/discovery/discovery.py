@@ -34,19 +34,8 @@ from secure_sccvfl.discovery.scores import (
 from secure_sccvfl.discovery.statistics import PlainStatistics, Statistics, Tables
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import PolicyError
-from secure_sccvfl.releases.catalogue import (
-    GAINS,
-    MISSING_P_VALUES,
-    NOISY_TABLES,
-    P_VALUES,
-    REDRAWN_CONDITIONAL,
-    REDRAWN_P_VALUES,
-    REDRAWN_SCORES,
-    REDRAWS,
-    RESIDUAL_SCORES,
-    SCORES,
-    Kind,
-)
+from secure_sccvfl.releases import catalogue
+from secure_sccvfl.releases.catalogue import Kind
 from secure_sccvfl.releases.noise import Noise
 
 Audit = Callable[[str, Mapping[str, Any]], None]
@@ -93,15 +82,15 @@ class Discovery:
         measures = []
         if self.config.conditional:
             evidence = residual_hsic(residual_scores(*given, self.seed), self.parties, self.protected, self.seed)
-            measures.append(self._announced_conditional(RESIDUAL_SCORES, evidence))
+            measures.append(self._announced_conditional(catalogue.RESIDUAL_SCORES, evidence))
         if self.config.gain:
             evidence = risk_gains(residual_sums(*given), self.parties, self.protected, self.seed)
-            measures.append(self._announced_conditional(GAINS, evidence))
+            measures.append(self._announced_conditional(catalogue.GAINS, evidence))
         return tuple(measures)
 
     def _announced_conditional(self, kind: Kind, evidence: Conditional) -> Conditional:
         publish = self.statistics.publish
-        drawn = publish(REDRAWN_CONDITIONAL.name, packed(evidence.redrawn))
+        drawn = publish(catalogue.REDRAWN_CONDITIONAL.name, packed(evidence.redrawn))
         return Conditional(publish(kind.name, evidence.values), {k: v.tolist() for k, v in unpacked(drawn).items()})
 
     def refresh(
@@ -113,7 +102,7 @@ class Discovery:
     ) -> tuple[tuple[NoisyTables, ...], RoleAssignment]:
         """One more release, averaged with the earlier ones. If the budget refuses it, the last roles stay."""
         try:
-            fresh = self._tables(NOISY_TABLES.charged_as(number))
+            fresh = self._tables(catalogue.NOISY_TABLES.charged_as(number))
         except BudgetError as error:
             if assignment is None:
                 raise
@@ -168,7 +157,7 @@ class Discovery:
                     if name in held:
                         p = len(tables) * missing_p_value(name, held, noisy.deviation)
                         local[name] = min(local.get(name, 1.0), p)
-        announced = self.statistics.publish(MISSING_P_VALUES.name, local)
+        announced = self.statistics.publish(catalogue.MISSING_P_VALUES.name, local)
         depends = tuple(sorted(benjamini_hochberg(announced, self.config.fdr)))
         self.audit("missing values", {"p_values": announced, "missing_depends": depends})
         return depends
@@ -191,7 +180,7 @@ class Discovery:
         scores: dict[str, Any] = {}
         p_values: dict[str, Any] = {}
         for k in sorted(bins):
-            squares = [one.redrawn(k, REDRAWS, self.seed) if redrawn else None for one in every]
+            squares = [one.redrawn(k, catalogue.REDRAWS, self.seed) if redrawn else None for one in every]
             drawn = list(zip(every, squares, strict=True))
             score = np.max([one.score(k, seen) for one, seen in drawn], axis=0)
             least = np.min([one.p_values(k, self.seed, seen) for one, seen in drawn], axis=0)
@@ -203,7 +192,11 @@ class Discovery:
         """Evidence that owners compute from their own tables and announce to all."""
         names = [[k for k in p.layout.names if not self.tabled or k in self.tabled] for p in self.parties]
         evidence = weigh(tables, self.config, self.seed, names, redrawn)
-        kinds = (REDRAWN_SCORES, REDRAWN_P_VALUES) if redrawn else (SCORES, P_VALUES)
+        kinds = (
+            (catalogue.REDRAWN_SCORES, catalogue.REDRAWN_P_VALUES)
+            if redrawn
+            else (catalogue.SCORES, catalogue.P_VALUES)
+        )
 
         def announced(kind: Kind, values: Numbers) -> Numbers:
             if redrawn:

@@ -47,14 +47,8 @@ from secure_sccvfl.protocols.steps.split import (
     inputs_of,
     split_step,
 )
-from secure_sccvfl.releases.catalogue import (
-    EARLY_STOPPING,
-    EDITING_PARTIES,
-    GRADIENT,
-    RANGE_CHECK,
-    PlanFacts,
-    plan_of,
-)
+from secure_sccvfl.releases import catalogue
+from secure_sccvfl.releases.catalogue import PlanFacts, plan_of
 from secure_sccvfl.research.paper.generators import MaskedGenerator
 from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp, part_of
 from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
@@ -177,10 +171,10 @@ def split_releases(parties: int, config: SplitConfig, task: Task = "binary") -> 
     facts = PlanFacts({rank: {"encoder": config.hidden} for rank in range(parties)}).with_settings(config)
     checks = len(config.kept_at) + 1  # the last check is about validation records
     return [
-        *GRADIENT.releases(facts, times=config.most),
-        *EDITING_PARTIES.releases(facts),
-        *RANGE_CHECK.releases(facts, times=checks if task != "regression" else 0),
-        *EARLY_STOPPING.releases(facts, times=config.most if config.patience else 0),
+        *catalogue.GRADIENT.releases(facts, times=config.most),
+        *catalogue.EDITING_PARTIES.releases(facts),
+        *catalogue.RANGE_CHECK.releases(facts, times=checks if task != "regression" else 0),
+        *catalogue.EARLY_STOPPING.releases(facts, times=config.most if config.patience else 0),
     ]
 
 
@@ -294,7 +288,7 @@ class SplitTrainer:
         own = {attribute.name: generators[attribute.name][self.rank] for attribute in self.train.protected}
         self.local.take_up(self.state.noisy_tables, own, self.party.layout.columns(roles.dropped))
         edits = not set(roles.edited).isdisjoint(self.party.layout.names)
-        opened = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
+        opened = self.engine.publish(catalogue.EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if opened[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
 
@@ -400,7 +394,7 @@ class SplitTrainer:
         self._last = stepped.logits, stepped.shifts
         opened = self.session.open_each(
             [
-                (sketch, self.session.declared(GRADIENT.titled(rank)))
+                (sketch, self.session.declared(catalogue.GRADIENT.titled(rank)))
                 for rank, sketch in enumerate(stepped.projections)
             ]
         )[self.rank]
