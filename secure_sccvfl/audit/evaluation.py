@@ -41,7 +41,7 @@ from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, SHOWN
 from secure_sccvfl.audit.attacks.labels import from_example_gradients
 from secure_sccvfl.audit.attacks.view import Columns, Rate, Shown, View, folds
 from secure_sccvfl.audit.finished_run import FinishedRun, Target
-from secure_sccvfl.audit.inference import Inference, balanced, dependence, gain_interval, infer, infer_half
+from secure_sccvfl.audit.inference import Held, Inference, balanced, dependence, gain_interval, infer, infer_half
 from secure_sccvfl.audit.share_probe import columns, drawn, read_probe
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party
@@ -290,7 +290,7 @@ def rate_of_logits(options: RunOptions, data: Dataset, parties: tuple[Party, ...
     rows = np.concatenate([config.training_rows(split), split.test])
     training = np.arange(len(rows)) < len(rows) - len(split.test)
     logits = model.logits([party.take(rows) for party in parties])
-    inference = infer_half(None, logits, None, codes[rows], training, seed)
+    inference = infer_half(Held(seen=logits), codes[rows], training, seed)
     return float(balanced(inference.chosen[None], inference.truth)[0])
 
 
