@@ -116,15 +116,10 @@ class Fitted:
     additive: bool = False
 
 
-def default_config() -> TrainConfig:
-    """Settings of a run on public data for which no option is given."""
-    return RunOptions.of({"pooled": True}).train_config()
-
-
 def default_run(data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
-    """The same with the budget of a run on these data, whose number of records is public."""
+    """Settings and budget of a run on these public data for which no option is given."""
     options = RunOptions.of({"epsilon": default_epsilon(expected_training_records(data.n)), "pooled": True})
-    return default_config(), options.simulated_budget(len(data.parties))
+    return RunOptions.of({"pooled": True}).train_config(), options.simulated_budget(len(data.parties))
 
 
 def prepare(
@@ -296,8 +291,11 @@ def _again(ready: Prepared, config: TrainConfig, budget: SpendingPlan, lam: floa
 def fitted_model(model: Model, ready: Prepared) -> Fitted:
     notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
     predict, additive = model_predictor(model, ready.parties), not why_not_additive(model)
-    box, encodings = sealed_white_box(model, ready.parties), _encodings(model, ready.parties)
-    return Fitted(predict, box, encodings, notes, model=model, additive=additive)
+
+    def fused(inputs: np.ndarray) -> np.ndarray:
+        return np.hstack([model.encoders[p.rank](p.inputs) for p in with_inputs(ready.parties, inputs)])
+
+    return Fitted(predict, sealed_white_box(model, ready.parties), fused, notes, model=model, additive=additive)
 
 
 def why_not_additive(model: Model) -> str:
@@ -381,10 +379,6 @@ def in_torch(encoder: Encoder, layout: Layout) -> TorchLogits:
         return (torch.cat(blocks, dim=1) - mean) * shown
 
     return columns
-
-
-def _encodings(model: Model, parties: tuple[Party, ...]) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda inputs: np.hstack([model.encoders[p.rank](p.inputs) for p in with_inputs(parties, inputs)])
 
 
 def scc(ready: Prepared) -> Fitted:

@@ -154,15 +154,15 @@ def _paper_sweep() -> Methods:
     }
 
 
-def _switched() -> Methods:
-    """The paper-faithful method, and with one of its elements switched at a time."""
-    return {"paper": paper_with(), **{f"paper, {name}": paper_with(**changes) for name, changes in SWITCHES.items()}}
+def _of_paper(switches: Mapping[str, Mapping[str, Any]]) -> Methods:
+    """The paper-faithful method with one of its elements switched at a time."""
+    return {f"paper, {name}": paper_with(**changes) for name, changes in switches.items()}
 
 
 def _letter() -> Methods:
     """The paper-faithful method next to itself with other roles, both readings of Server-Consistency, and ours."""
     names = ("erm_network", "server_consistency", "server_consistency_flipped")
-    switched = {f"paper, {name}": paper_with(**SWITCHES[name]) for name in ROLE_SWITCHES}
+    switched = _of_paper({name: SWITCHES[name] for name in ROLE_SWITCHES})
     return {**{name: METHODS.get(name) for name in names}, "paper": paper_with(), **switched, "scc": scc}
 
 
@@ -231,7 +231,7 @@ BUILT: Mapping[str, Callable[[], Methods]] = {
     "ablation": _ablation,
     "sensitivity-paper": _paper_sweep,
     "sensitivity": _sweep,
-    "switches": _switched,
+    "switches": lambda: {"paper": paper_with(), **_of_paper(SWITCHES)},
     "letter": _letter,
     "private": _private,
     "epsilon": _epsilon,

@@ -280,9 +280,8 @@ class JointTraining:
         if self.settings.temperature and self.task != "regression":
             with torch.no_grad():
                 result.temperature = _temperature(self.net(result.scaled(check.x)), check.y, self.task)
-        self.traffic.model = (
-            2 * FLOAT_BYTES * sum(v.numel() for part in self._at_parties() for v in part.parameters())
-        )
+        at_parties = [self.net.encoders, *self._parts()[1:]]
+        self.traffic.model = 2 * FLOAT_BYTES * sum(v.numel() for part in at_parties for v in part.parameters())
         return result
 
     def _refreshed(self, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -299,9 +298,6 @@ class JointTraining:
 
     def _parts(self) -> list[nn.Module]:
         return [self.net, self.adversaries, *([] if self.generators is None else [self.generators])]
-
-    def _at_parties(self) -> list[nn.Module]:
-        return [self.net.encoders, *self._parts()[1:]]
 
     def _optimiser(self) -> torch.optim.Optimizer:
         """AdamW or Adam on the backbone, Adam on the rest: AdamW without decay is Adam."""

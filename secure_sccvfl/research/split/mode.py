@@ -357,7 +357,9 @@ class SplitTrainer:
         """All steps up to this one, or up to where early stopping ends them."""
         rows = min(MOST_ROWS if self.config.batch is None else self.config.batch, self.train.rows)
         editing = self.editing if lam > 0 else ()
-        layout = SplitLayout(rows, self.engine.widths, editing, self._attributes(), self.outputs)
+        groups = [len(attribute.groups) for attribute in self.train.protected]
+        attributes = tuple(zip(self.engine.group_holders, groups, strict=True))
+        layout = SplitLayout(rows, self.engine.widths, editing, attributes, self.outputs)
         pace = SplitPace(self.config.head_rate, self.config.momentum, self.config.decay, lam)
         batches, seen = self._batches(rows, at.taken, lam), [*at.seen]
         weights, first, taken, goes_on = at.weights, at.taken, at.taken, True
@@ -443,10 +445,6 @@ class SplitTrainer:
                 else:
                     made.append(generator(inputs, g, targets[:, g], draw))
         return made
-
-    def _attributes(self) -> tuple[tuple[int, int], ...]:
-        groups = [len(attribute.groups) for attribute in self.train.protected]
-        return tuple(zip(self.engine.group_holders, groups, strict=True))
 
     def _batches(self, rows: int, first: int, lam: float) -> Iterator[np.ndarray]:
         """Public rows of every step: all, or batches of one size from a public order."""
