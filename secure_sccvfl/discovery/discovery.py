@@ -123,6 +123,13 @@ class Discovery:
         self.audit("roles", {**numbers, **decided.as_record(), **rests_on})
         return fresh, decided
 
+    def proposed(self, releases: int, conditional: Sequence[Conditional] = ()) -> RoleAssignment:
+        """So many releases one after the other, with nothing trained in between: roles with their confidence."""
+        tables, assignment = self.refresh(0, conditional=conditional)
+        for number in range(1, releases):
+            tables, assignment = self.refresh(number, tables, assignment, conditional)
+        return self.with_confidence(tables, assignment, conditional)
+
     def _tables(self, name: str) -> tuple[NoisyTables, ...]:
         clip = self.config.clip if self.config.sketch == "clipped" else None
         given = self.statistics, self.parties, self.protected

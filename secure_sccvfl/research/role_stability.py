@@ -74,10 +74,7 @@ def proposed(
     config, plan = run_settings(data, budget, score)
     part = part_of(data, config.training_rows(make_split(data, "iid", seed)), parties)
     discovery = Discovery.plain(GaussianNoise(plan, seed), part, len(data.features), config.discovery, seed)
-    sketches, finding = discovery.refresh(0)
-    for refresh in range(1, config.refreshes + config.late_refreshes + 1):
-        sketches, finding = discovery.refresh(refresh, sketches, finding)
-    return discovery.with_confidence(sketches, finding)
+    return discovery.proposed(config.refreshes + config.late_refreshes + 1)
 
 
 def ranked(data: Dataset, parties: tuple[Party, ...], seed: int, score: ScoreKind) -> float:
