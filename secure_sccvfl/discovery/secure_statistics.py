@@ -117,11 +117,13 @@ class SecureStatistics:
         table = self._table(statistic, layout, columns, groups, shape, largest)
         exact = self._results(statistic, table, shape)
         if membership is not None and not membership.has_noisy_count:
-            self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
+            event = self._charger.event(name, moved)
+            self._charger.ask(event)  # for nothing, if the ledger refuses what comes after it
             self.first_count(membership)
         paid = self._charger.charge(name, moved, mechanism=statistic.mechanism)
         layout, counts = statistic.results(layout, counts)
-        noisy = exact + self._noise(paid.event, unit, len(exact), self._spread(counts))
+        holders = [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
+        noisy = exact + self._noise(paid.event, unit, len(exact), holders)
         if statistic.counts_records:
             if membership is not None:
                 self._count(membership, noisy, layout, counts, self.deviation(moved))
@@ -228,9 +230,6 @@ class SecureStatistics:
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self._session.announce(values, self._session.declared(name))
-
-    def _spread(self, counts: Sequence[int]) -> list[tuple[int]]:
-        return [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
 
     def _table(
         self, statistic: Statistic, layout: Columns, columns: Arrays, groups: Groups, shape: Shape, largest: float

@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.accounting.tables import Column, Table
 from secure_sccvfl.data.party import Party, make_parties
@@ -33,6 +31,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.cached_releases import cached_files, load_releases
 from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.config import SECURITY
 from secure_sccvfl.protocols.session.saving import combined
@@ -173,8 +172,7 @@ def plain(dataset: str, parties: int, folder: Path, **options: Any) -> PlainTrai
     released = PlainStatistics(tables)
     plan = head_plan(config, [p.layout for p in own], data.task, data.outputs)
     privacy = GaussianNoise(SpendingPlan(releases=config.charged, parties=parties, head=plan), seed)
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
+    with one_thread():
         start = time.perf_counter()
         model = train(PlainEngine(), released, data, split, config, seed, roles=roles, parties=own, privacy=privacy)
         seconds = time.perf_counter() - start
