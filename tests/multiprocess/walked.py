@@ -271,8 +271,3 @@ def _terminal() -> Iterator[TextIO]:
 
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-def count(script: Sequence[Step], host: str) -> int:
-    """How many commands are run at a host."""
-    return sum(step.host == host for step in script)

@@ -455,6 +455,12 @@ BAD = {"hidden": 0, "rate": 0.0, "edit_scale": 0.0, "lambda_gen": -1.0, "rho_m":
 BAD |= {"partition": "x", "edits": "x", "optimiser": "sgd", "dropout": 1.0, "context": -1}
 
 
+@pytest.mark.parametrize("name", BAD)
+def test_bad_settings_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        replace(BASE, **{name: BAD[name]})
+
+
 PEOPLE = 200
 Z = torch.eye(2)[torch.arange(PEOPLE) % 2]
 SIGNAL = torch.cat([Z[:, 1:] * 2 - 1, torch.randn(PEOPLE, 1, generator=torch.Generator().manual_seed(0))], dim=1)
