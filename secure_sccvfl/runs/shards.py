@@ -25,7 +25,7 @@ from typing import Any
 
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_folder, split_address
 from secure_sccvfl.protocols.errors import ProtocolError
-from secure_sccvfl.runs.process import THREAD_VARIABLES, end_with_parent, same_imports
+from secure_sccvfl.runs.process import THREAD_VARIABLES, end_with_parent, return_freed_memory, same_imports
 
 SHARDED_JOBS = ("train", "evaluate", "bench-shards")
 """Other jobs run in the head group alone."""
@@ -45,6 +45,7 @@ class Task:
         from secure_sccvfl.protocols.net.certificates import Credentials
         from secure_sccvfl.protocols.session.node import open_session, serve_as_dealer
 
+        return_freed_memory()
         credentials = Credentials.of(self.certs, node_folder(self.node, self.config.dealer))
         if self.node == self.config.dealer:
             try:

@@ -212,7 +212,7 @@ def _with_ones(
     if isinstance(encodings, SharedRows):
         check_reach(encodings.reach * scale)
         return with_bias(session, encodings, scaled_columns(encodings.tensor, factors[:-1])).pinned(bound)
-    ones = session.tall.owned(np.ones((rows, 1)), owner=last, shape=(rows, 1))
+    ones = session.tall.owned(np.broadcast_to(np.ones(1), (rows, 1)), owner=last, shape=(rows, 1))
     return crypten.cat([side_by_side(session.tall, widths, Scaled(encodings, scale)), ones], dim=1).pinned(bound)
 
 
@@ -260,7 +260,8 @@ def prepared(
         unscale = _over_all(session, widths, 1.0 / scale[None], np.ones(1), VECTOR_BITS)[0]
         private = SharedNoise(noise, curvatures.tilt, crypten.stack([unscale, vectors.scale]))
     if curvatures.gradient is not None:
-        begun = (None, curvatures.gradient, session.tall.public(np.zeros((batch.rows, len(grid))), LOGIT_BITS))
+        still = np.broadcast_to(np.zeros(1), (batch.rows, len(grid)))
+        begun = (None, curvatures.gradient, session.tall.public(still, LOGIT_BITS))
     parts = tuple((part, list[Request]()) for part in ranges)
     return SharedGrid(
         number, number, batch, plan, scale, rows, curvatures.stack, parts, curvatures.curved, private, begun
