@@ -27,7 +27,7 @@ from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_fold
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.runs.process import THREAD_VARIABLES, end_with_parent, return_freed_memory, same_imports
 
-SHARDED_JOBS = ("train", "evaluate", "bench-shards")
+SHARDED_JOBS = ("train", "evaluate", "discovery", "predict", "bench-shards")
 """Other jobs run in the head group alone."""
 _GRACE = 10.0
 

@@ -1,5 +1,6 @@
 """Row shards: the same heads, tables, releases and charges as in one session, and nothing is opened in a shard."""
 
+import shutil
 from functools import partial
 from itertools import pairwise
 
@@ -18,10 +19,12 @@ from secure_sccvfl.protocols.session.shards import cuts, shard_config
 from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.research.benchmarks.shards import ShardsBenchmark
+from secure_sccvfl.runs.discover import DiscoveryJob
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.member.outlook import outlook, plan_lines
 from secure_sccvfl.runs.member.plan import make_plan
 from secure_sccvfl.runs.model_files import load_model
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.secure import SecureEngine
 from tests.adversarial.test_equivocation import SAYS_SO, TwoFaced
@@ -134,6 +137,53 @@ def test_an_evaluation_opens_the_same_figures(tmp_path, noiseless, options):
     assert log == log_of_shards and log
     for one, other in zip(figures, figures_of_shards, strict=True):
         assert other == pytest.approx(one, abs=2e-4)  # means of logits that are rounded to 2^-16
+
+
+@pytest.mark.parametrize("options", [{}, {"conditional": True}, {"align": "hidden"}])
+def test_a_discovery_opens_the_same_tables(tmp_path, noiseless, options):
+    rows, runs = two.people(2 * BAND_ROWS + 500, 1), []
+    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+        home = tmp_path / name
+        settings = {**two.write_two(home, rows), "pooled": False, "align": "exact", **options}
+        if settings["align"] == "hidden":
+            two.write(home / "clinic.csv", {key: column[500:] for key, column in rows.items()}, two.CLINIC)
+        config = SessionConfig(two.ADDRESSES, options={**settings, "ledger": str(home / "ledgers")})
+        jobs = [DiscoveryJob(config, rank) for rank in range(2)]
+        work = partial(lambda jobs, session: jobs[session.rank].run(session, lambda *_: None), jobs)
+        with drawn_from("the same"):
+            found = run(work, parties=2, plan=jobs[0].plan(), folder=home / "found")
+        text = [(home / "found" / f"party-{rank}" / "releases.jsonl").read_bytes() for rank in range(2)]
+        runs.append((text, found))
+    (text, found), (of_shards, found_in_shards) = runs
+    assert of_shards == text and all(text)
+    for one, other in zip(found, found_in_shards, strict=True):
+        assert one["own_tables"]["s"] and all(one[k] == other[k] for k in ("own_tables", "roles", "records"))
+        assert other["scores"] == pytest.approx(one["scores"], rel=1e-4)  # squares of shares are truncated
+
+
+@pytest.mark.parametrize("more", [{}, {"scores": True}, {"what_if": True, "certificate": True}, {"align": "hidden"}])
+def test_predictions_are_the_same(tmp_path, noiseless, more):
+    rows, home = two.people(3 * BAND_ROWS), tmp_path
+    with drawn_from("the same"):
+        _, _, settings = train(home, rows, run_session, pooled=False, evaluation="noisy", predictions=9000)
+    new, answers = two.people(BAND_ROWS + 300, 7, "new"), []
+    for columns, name in ((two.BANK, "bank"), (two.CLINIC, "clinic")):
+        two.write(home / f"new-{name}.csv", new, columns)
+    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+        each = [{"model": str(home), "records": str(home / f"new-{party}.csv")} for party in ("bank", "clinic")]
+        given = [{**settings, "ledger": str(home / name), **more, **one} for one in each]
+        for rank in range(2):
+            shutil.copytree(home / "ledgers" / f"party-{rank}", home / name / f"party-{rank}")
+        jobs = [PredictJob(SessionConfig(two.ADDRESSES, options=one), rank) for rank, one in enumerate(given)]
+        work = partial(lambda jobs, session: jobs[session.rank].run(session, lambda *_: None), jobs)
+        with drawn_from("the same"):
+            run(work, parties=2, plan=jobs[0].plan(), folder=home / name / "out")
+        log = (home / name / "out" / "party-0" / "releases.jsonl").read_bytes()
+        answers.append((log, two.table(home / name / "out" / "party-0" / "predictions.csv")))
+    (log, one), (sharded_log, sharded) = answers
+    assert log == sharded_log and one.keys() == sharded.keys() and len(one) == len(new["id"])
+    differ = [key for key in one if one[key]["decision"] != sharded[key]["decision"]]
+    assert len(differ) < 3  # a logit within 2^-16 of 0
 
 
 def test_a_shard_cannot_open_anything(monkeypatch):
