@@ -6,7 +6,7 @@ rows go into the ring a piece at a time, and stay there as 32-bit integers while
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,16 @@ class RowSource:
         """All rows in their order, some at a time."""
         raise NotImplementedError
 
+    def unordered(self) -> Iterator[tuple[Any, Array]]:
+        """All rows in the order in which they are read, some at a time, with an index of their places."""
+        at = 0
+        for piece in self.pieces():
+            yield slice(at, at + len(piece)), piece
+            at += len(piece)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.concatenate([*self.pieces()], dtype=dtype)
+
 
 def part_of(values: Any, start: int, end: int) -> Any:
     """Some rows of an array or of a source."""
@@ -56,20 +66,45 @@ def pieces_of(values: Any) -> Iterator[Array]:
 
 
 def encoded(values: Any, bits: int, limit: float) -> Array:
-    """`ring.encode` of the rows of an array or of a source; 32-bit integers if all fit, which stand for elements."""
-    rows = values if isinstance(values, RowSource) else np.asarray(values)
-    result, at = np.empty(rows.shape, np.int32), 0
-    for piece in pieces_of(rows):
+    """`ring.encode` of the rows of an array or of a source; shorter integers, that stand for elements, if all fit."""
+    if not isinstance(values, RowSource):
+        values = np.asarray(values.detach() if hasattr(values, "detach") else values)
+        if bits == 0:
+            return ring.encode(values, bits, limit)
+    result, at = np.empty(values.shape, np.int32 if bits else np.int8), 0
+    for piece in pieces_of(values):
         elements = ring.encode(piece, bits, limit)
-        if result.dtype == np.int32 and elements.size and int(np.abs(elements).max()) > np.iinfo(np.int32).max:
-            result = result.astype(np.int64)
         if elements.shape[1:] != result.shape[1:] or at + len(elements) > len(result):
             raise ProtocolError("a source of rows has made rows of another shape than it has told")
+        if elements.size and int(np.abs(elements).max()) > np.iinfo(result.dtype).max:
+            result = result.astype(np.int64)
         result[at : at + len(elements)] = elements
         at += len(elements)
     if at < len(result):
         raise ProtocolError(f"a source of rows has made {at} rows of {len(result)}")
     return result
+
+
+class Mapped(RowSource):
+    """What a function makes of each row of a source. It is pickled with its source."""
+
+    def __init__(self, function: Callable[[Array], Array], source: RowSource, columns: int) -> None:
+        self.function, self.source, self.shape = function, source, (len(source), columns)
+        self.at_worker = source.at_worker
+
+    def part(self, start: int, end: int) -> Mapped:
+        return Mapped(self.function, self.source.part(start, end), self.shape[1])
+
+    def pieces(self) -> Iterator[Array]:
+        return map(self.function, self.source.pieces())
+
+    def unordered(self) -> Iterator[tuple[Any, Array]]:
+        return ((where, self.function(piece)) for where, piece in self.source.unordered())
+
+
+def applied(function: Callable[[Array], Array], rows: Any, columns: int) -> Any:
+    """A function of each row, of an array at once, of a source where it is used. columns: of the result."""
+    return Mapped(function, rows, columns) if isinstance(rows, RowSource) else function(rows)
 
 
 class Scaled(RowSource):

@@ -24,6 +24,7 @@ from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.scores import Opened, group_sizes, projection
 from secure_sccvfl.protocols.errors import RangeError
 from secure_sccvfl.protocols.records.releases import Receipt
+from secure_sccvfl.protocols.session.rows import RowSource
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.protocols.steps.clipping import Clipping, clip, scaled
 from secure_sccvfl.releases.catalogue import Columns
@@ -287,8 +288,10 @@ def check_columns(columns: Arrays, rows: int, bound: float, whole: bool = True) 
     sqrt(2) times the bound, not twice (`Sensitivity`).
     """
     for name, block in columns.items():
-        if block.ndim != 2 or len(block) != rows:
+        if len(block.shape) != 2 or len(block) != rows:
             raise DataError(f"{name}: {rows} records are needed, the columns are {block.shape}")
+        if isinstance(block, RowSource):  # bins that a worker makes: one 1 in each row, or an error
+            continue
         real = np.issubdtype(block.dtype, np.floating)
         if real and not np.isfinite(block).all():
             raise DataError(f"{name}: NaN or infinite values; a gap needs a separate bin")

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from secure_sccvfl.data.table_rows import TableRows
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.dealing.randomness import KeyAgreement
 from secure_sccvfl.protocols.errors import ProtocolError
@@ -82,12 +83,16 @@ def noiseless(monkeypatch):
     monkeypatch.setattr(Session, "noise", lambda self, kind, sigma, count, holders, bits: self.zeros((count,), bits))
 
 
-def train(home, rows, run, **options):
+IN_PARTS = {"count": 2, "addresses": ADDRESSES}
+"""With these, jobs leave features in their files; the sessions of these tests have addresses of their own."""
+
+
+def train(home, rows, run, shards_of=None, **options):
     """A whole training of two parties; `run` gets the job. Its models, logs of releases, and ledgers."""
     settings = {**two.write_two(home, rows), "align": "exact", "ledger": str(home / "ledgers"), **options}
-    if settings["align"] == "hidden":  # the clinic does not hold all of them
+    if settings["align"] != "exact":  # the clinic does not hold all of them
         two.write(home / "clinic.csv", {name: column[500:] for name, column in rows.items()}, two.CLINIC)
-    config = SessionConfig(parties=two.ADDRESSES, options=settings)
+    config = SessionConfig(parties=two.ADDRESSES, options=settings, shards=shards_of or {})
     jobs = [TrainJob(config, rank) for rank in range(2)]
     run(lambda session: jobs[session.rank].run(session, lambda *_: None), parties=2, plan=jobs[0].plan(), folder=home)
     folders = [home / f"party-{rank}" for rank in range(2)]
@@ -102,13 +107,32 @@ HIDDEN = {"align": "hidden", "consistency_from": "records"}
 PUBLIC = {"private_model": False, "pooled": True, "evaluation": "exact", "lambdas": [1.0, 3.0]}
 
 
-@pytest.mark.parametrize("options", [{}, {"consistency_from": "records"}, HIDDEN, PUBLIC])
-def test_releases_and_charges_of_a_whole_run_are_equal_byte_for_byte(tmp_path, noiseless, options):
+@pytest.fixture
+def readers(monkeypatch):
+    """Who has held cells of rows of features that were left in their file: for each time, whether it was a worker."""
+    who, honest = [], TableRows._cells
+    monkeypatch.setattr(TableRows, "_cells", lambda self: (who.append(self.keeps), honest(self))[1])
+    return who
+
+
+def check_readers(readers, options):
+    """Workers alone, unless the options ask for what the head process makes of features."""
+    in_head = options.get("align") == "hidden" or options.keys() & {
+        "consistency_from",
+        "private_model",
+        "conditional",
+    }
+    assert set(readers) == (set() if in_head else {True})
+
+
+@pytest.mark.parametrize("options", [{}, {"consistency_from": "records"}, HIDDEN, PUBLIC, {"align": "revealed"}])
+def test_releases_and_charges_of_a_whole_run_are_equal_byte_for_byte(tmp_path, noiseless, readers, options):
     rows, runs = two.people(3 * BAND_ROWS + 500, 1), []
     options = {"pooled": False, "evaluation": "noisy", **options}
-    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+    for name, run, of in (("one", run_session, None), ("sharded", partial(run_sharded, count=2), IN_PARTS)):
         with drawn_from("the same"):
-            runs.append(train(tmp_path / name, rows, run, **options))
+            runs.append(train(tmp_path / name, rows, run, of, **options))
+    check_readers(readers, options)
     (models, text, _), (of_shards, sharded_text, _) = runs
     assert sharded_text == text and len(text) == 4
     for mine, theirs in zip(models, of_shards, strict=True):
@@ -139,21 +163,22 @@ def test_an_evaluation_opens_the_same_figures(tmp_path, noiseless, options):
         assert other == pytest.approx(one, abs=2e-4)  # means of logits that are rounded to 2^-16
 
 
-@pytest.mark.parametrize("options", [{}, {"conditional": True}, {"align": "hidden"}])
-def test_a_discovery_opens_the_same_tables(tmp_path, noiseless, options):
+@pytest.mark.parametrize("options", [{}, {"conditional": True}, {"align": "hidden"}, {"align": "revealed"}])
+def test_a_discovery_opens_the_same_tables(tmp_path, noiseless, readers, options):
     rows, runs = two.people(2 * BAND_ROWS + 500, 1), []
-    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+    for name, run, of in (("one", run_session, {}), ("sharded", partial(run_sharded, count=2), IN_PARTS)):
         home = tmp_path / name
         settings = {**two.write_two(home, rows), "pooled": False, "align": "exact", **options}
-        if settings["align"] == "hidden":
+        if settings["align"] != "exact":
             two.write(home / "clinic.csv", {key: column[500:] for key, column in rows.items()}, two.CLINIC)
-        config = SessionConfig(two.ADDRESSES, options={**settings, "ledger": str(home / "ledgers")})
+        config = SessionConfig(two.ADDRESSES, options={**settings, "ledger": str(home / "ledgers")}, shards=of)
         jobs = [DiscoveryJob(config, rank) for rank in range(2)]
         work = partial(lambda jobs, session: jobs[session.rank].run(session, lambda *_: None), jobs)
         with drawn_from("the same"):
             found = run(work, parties=2, plan=jobs[0].plan(), folder=home / "found")
         text = [(home / "found" / f"party-{rank}" / "releases.jsonl").read_bytes() for rank in range(2)]
         runs.append((text, found))
+    check_readers(readers, options)
     (text, found), (of_shards, found_in_shards) = runs
     assert of_shards == text and all(text)
     for one, other in zip(found, found_in_shards, strict=True):
