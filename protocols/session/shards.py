@@ -8,9 +8,10 @@ of each follows from the public number of rows.
 A party's process in the head group runs the same program as without shards. A tensor with a row for each record is a
 `ShardedTensor`, the name of one tensor in each shard session. Operators on it become orders to the own workers, in
 the same order at every party. What is small travels with an order as this party's share; what only the owner knows,
-as its rows. A sum over rows (X^T r, X^T X, counts by group) returns to the head process as its workers' shares, and
-these are added there, or kept apart as bands that the head group truncates before it adds them. Logits of which more
-than sums are needed return as shares too. Noise, charges and releases are in the head group, once, after the sum.
+as its rows, or as how its workers make them (rows.py). A sum over rows (X^T r, X^T X, counts by group) returns to the
+head process as its workers' shares, and these are added there, or kept apart as bands that the head group truncates
+before it adds them. Logits of which more than sums are needed return as shares too. Noise, charges and releases are
+in the head group, once, after the sum.
 
 | order | rounds | ring elements to each peer, all shards together |
 |---|---|---|

@@ -166,6 +166,10 @@ class Part:
         mean: np.ndarray = rows.sum(axis=0) / self.count
         return mean
 
+    def in_memory(self) -> Part:
+        """The same, with features read that were left in their file."""
+        return replace(self, parties=tuple(replace(p, inputs=np.asarray(p.inputs)) for p in self.parties))
+
     def take(self, rows: np.ndarray) -> Part:
         """These rows of a part without a membership mask."""
         label = None if self.label is None else self.label[rows]

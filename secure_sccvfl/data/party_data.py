@@ -108,8 +108,7 @@ class PartyData:
         source = np.zeros(table.size, np.int64)
         source[table.rows] = np.arange(len(rows))
         part = self.part(rows[source])
-        party = replace(part.parties[0], inputs=np.asarray(part.parties[0].inputs), present=table.present)
-        return replace(part, parties=(party,))
+        return replace(part, parties=(replace(part.parties[0], present=table.present),))
 
     def common(self, table: Aligned) -> PartyData:
         """The records of a table that all parties have in common, in its order; not split."""

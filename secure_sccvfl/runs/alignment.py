@@ -62,13 +62,14 @@ def reads_in_parts(config: SessionConfig, options: RunOptions) -> bool:
     """Whether workers of row shards read the features themselves.
 
     Workers in a Ray cluster may be elsewhere. With hidden alignment, and where more than bins and encodings is made
-    of records (residuals, counterfactuals of records, means of a model that is not private), the head process reads.
+    of records (residuals, counterfactuals of records, other generators, means of a model that is not private), the
+    head process reads them.
     """
     plan = options.train_config()
     if not config.shards or config.shards.get("kind", SHARD_KINDS[0]) != SHARD_KINDS[0]:
         return False
-    more = plan.discovery.conditional or plan.discovery.gain or not plan.private or plan.consistency_from != "tables"
-    return not more and options.data.align != "hidden"
+    more = plan.discovery.conditional or plan.discovery.gain or plan.generator.kind != "minimal"
+    return not more and plan.private and plan.consistency_from == "tables" and options.data.align != "hidden"
 
 
 class RecordsJob:

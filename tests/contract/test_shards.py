@@ -145,18 +145,20 @@ def test_releases_and_charges_of_a_whole_run_are_equal_byte_for_byte(tmp_path, n
 
 
 @pytest.mark.parametrize("options", [{}, PUBLIC])
-def test_an_evaluation_opens_the_same_figures(tmp_path, noiseless, options):
+def test_an_evaluation_opens_the_same_figures(tmp_path, noiseless, readers, options):
     rows, runs = two.people(3 * BAND_ROWS), []
-    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+    for name, run, of in (("one", run_session, {}), ("sharded", partial(run_sharded, count=2), IN_PARTS)):
         home = tmp_path / name
         with drawn_from("the same"):
             _, _, settings = train(home, rows, run_session, **{"pooled": False, "evaluation": "noisy", **options})
             given = [{**settings, "model": str(home / f"party-{rank}")} for rank in range(2)]
-            jobs = [EvaluateJob(SessionConfig(two.ADDRESSES, options=one), rank) for rank, one in enumerate(given)]
+            configs = [SessionConfig(two.ADDRESSES, options=one, shards=of) for one in given]
+            jobs = [EvaluateJob(config, rank) for rank, config in enumerate(configs)]
             work = partial(lambda jobs, session: jobs[session.rank].run(session, lambda *_: None), jobs)
             found = run(work, parties=2, plan=jobs[0].plan(), folder=home / "figures")
         log = (home / "figures" / "party-0" / "releases.jsonl").read_bytes()
         runs.append((log, *(one["metrics"] for one in found)))
+    assert readers == ([] if options else [False, False])  # the head processes, test records alone
     (log, *figures), (log_of_shards, *figures_of_shards) = runs
     assert log == log_of_shards and log
     for one, other in zip(figures, figures_of_shards, strict=True):

@@ -12,6 +12,7 @@ from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.table_rows import TableRows
+from secure_sccvfl.discovery.statistics import check_columns
 from secure_sccvfl.models.encoders import public_encoder
 from secure_sccvfl.protocols import ring
 from secure_sccvfl.protocols.session.rows import applied, encoded
@@ -63,6 +64,18 @@ def test_encodings_and_bins_of_any_rows_are_those_of_the_whole_table(home, rank)
                 assert elements.dtype == (np.int32 if bits else np.int8)
     counts = other.bin_counts()
     assert all(np.array_equal(counts[name], block.sum(axis=0)) for name, block in one.bins().items())
+
+
+def test_a_worker_checks_the_rows_of_a_statistic(home):
+    _, thin = both(home, 1)
+    bins = thin.party.bins()
+    for block in check_columns(bins, COUNT, 1.0).values():
+        encoded(block.part(0, 100), 0, 2.0**20)
+    for block in check_columns(bins, COUNT, 0.5).values():
+        with pytest.raises(DataError, match="a record adds 1 where the charged sensitivity allows"):
+            encoded(pickle.loads(pickle.dumps(block.part(0, 100))), 0, 2.0**20)
+    with pytest.raises(DataError, match="records are needed"):
+        check_columns(bins, COUNT + 1, 1.0)
 
 
 def test_a_worker_reads_its_rows_once_for_several_orders(home, monkeypatch):
