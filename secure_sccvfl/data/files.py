@@ -407,13 +407,15 @@ class Reader:
         """
         party = self.spec["parties"][name]
         path, own_id, features = self.tables.folder / party["file"], party.get("id", ""), self.features[name]
-        if not is_csv(path):
+        if not is_csv(path) or not path.is_file():
             return None
+        stamp = stamp_of(path)
         columns = columns_by_file({**self.spec, "parties": {**self.spec["parties"], name: {**party, "features": []}}})
         thin = Reader(self.spec, Tables(path.parent, self.tables.rule, columns))
         thin._frame(party["file"], name, name)
         ids = id_columns(thin.tables.rule, own_id)
-        rows = TableRows(path, name, ids, features, stamp_of(path), thin.tables.orders[party["file"]])
+        numbers = thin.tables.orders[party["file"]].astype(np.int32)  # workers are sent theirs with every feature
+        rows = TableRows(path, name, ids, features, stamp, numbers)
         extremes = rows.extremes()
         if extremes is None:
             return None
