@@ -46,7 +46,6 @@ class Task:
         from secure_sccvfl.protocols.net.certificates import Credentials
         from secure_sccvfl.protocols.session.node import open_session, serve_as_dealer
 
-        return_freed_memory()
         credentials = Credentials.of(self.certs, node_folder(self.node, self.config.dealer))
         if self.node == self.config.dealer:
             try:
@@ -55,6 +54,7 @@ class Task:
                 channel.send(error)
                 raise
             return channel.send(None)
+        return_freed_memory()
         import torch
 
         from secure_sccvfl.protocols.records.releases import ReleasePlan
