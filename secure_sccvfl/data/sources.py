@@ -14,7 +14,7 @@ from __future__ import annotations
 import gzip
 import tempfile
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ def open_table(
 
     wanted: the only other columns to keep, in their own types; None keeps all, as text.
     """
-    read = {".parquet": _parquet, ".sql": _sql}.get(path.suffix)
+    read = _READERS.get(path.suffix)
     keep = None if wanted is None else {*ids, *wanted}
     table, names = _csv(path, owner, ids, keep) if read is None else read(path, owner, ids, keep)
     texts = names if keep is None else [name for name in ids if name in table]
@@ -63,15 +63,35 @@ def _kept(names: list[str], keep: Collection[str] | None) -> list[str]:
     return [name for name in names if keep is None or name in keep] or names[:1]
 
 
+def is_csv(path: Path) -> bool:
+    """Whether a table is a CSV file, whose rows have a fixed order: that of a SQL script's result may change."""
+    return path.suffix not in _READERS
+
+
 def _csv(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | None) -> tuple[pd.DataFrame, list[str]]:
-    """Cells as they are. A row with more cells than the header is refused: pandas would shift its columns."""
+    batches = [*text_batches(path, owner, ids, keep)]
+    return pd.concat(batches, ignore_index=True), list(batches[0].attrs.pop(_NAMES))
+
+
+def text_batches(
+    path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | None = None
+) -> Iterator[pd.DataFrame]:
+    """A CSV file some rows at a time, at least once: its columns, or those to keep, with cells as they are.
+
+    A row with more cells than the header is refused: pandas would shift its columns.
+    """
     how: dict[str, Any] = {"dtype": "string", "keep_default_na": False, "index_col": False, "encoding": "utf-8-sig"}
     try:
         how["sep"] = _separator(path, ids)
         head = pd.read_csv(path, header=None, nrows=1, **how).iloc[0]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(path, **how)
+        if (twice := head[head.duplicated()]).size:
+            raise DataError(f"{owner}: {path.name!r} has two columns named {cut(twice.iloc[0])}")
+        with pd.read_csv(path, chunksize=_rows(head.tolist()), **how) as batches:
+            while (batch := _next(batches)) is not None:
+                names = list(batch)
+                batch = batch[_kept(names, keep)]
+                batch.attrs[_NAMES] = names
+                yield batch
     except pd.errors.EmptyDataError:
         raise DataError(f"{owner}: {path.name!r} is empty") from None
     except UnicodeDecodeError:
@@ -80,10 +100,12 @@ def _csv(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | Non
         raise DataError(
             f"{owner}: {path.name!r}: a row has more cells than the header, or a quote is not closed"
         ) from None
-    if head.duplicated().any():
-        raise DataError(f"{owner}: {path.name!r} has two columns named {cut(head[head.duplicated()].iloc[0])}")
-    names = list(table)
-    return table[_kept(names, keep)], names
+
+
+def _next(batches: Iterator[pd.DataFrame]) -> pd.DataFrame | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        return next(batches, None)
 
 
 def _separator(path: Path, ids: Sequence[str]) -> str:
@@ -167,3 +189,7 @@ def _frame(
     how = {"ignore_metadata": True, "date_as_object": False, "split_blocks": True, "self_destruct": True}
     frame: pd.DataFrame = table.unify_dictionaries().to_pandas(**how)
     return frame
+
+
+_READERS = {".parquet": _parquet, ".sql": _sql}
+"""By suffix; all other files are CSV."""
