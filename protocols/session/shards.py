@@ -220,6 +220,9 @@ for _name in _BY_ROW:
 class RowShards:
     """The workers of one party, at its process of the head group. Makes tall tensors as `Session` does."""
 
+    active = False
+    """Active security does not cover row shards."""
+
     def __init__(self, session: Session, channels: Sequence[Channel]) -> None:
         self.session, self._channels = session, tuple(channels)
         self.rank, self.parties, self._numbers = session.rank, session.parties, 0
