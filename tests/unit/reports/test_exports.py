@@ -190,6 +190,7 @@ def test_exports_import_neither_torch_nor_crypten(here: Path) -> None:
         subprocess.run([sys.executable, "-c", code, "export", *words], check=True, cwd=here)
 
 
+@pytest.mark.engines
 def test_mlflow_gets_parameters_metrics_and_report_without_network(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
