@@ -17,7 +17,7 @@ import numpy as np
 
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.data.sources import text_batches
+from secure_sccvfl.data.sources import open_batches
 from secure_sccvfl.protocols.session.rows import RowSource
 
 _TOGETHER = 1 << 20
@@ -98,7 +98,7 @@ class TableRows(RowSource):
         order = np.argsort(self.numbers, kind="stable")
         wanted, names = self.numbers[order], [feature.name for feature in self.features]
         first = read = 0
-        for batch in text_batches(self.path, self.owner, self.ids, names):
+        for batch in open_batches(self.path, self.owner, self.ids, names):
             if stamp_of(self.path) != self.stamp or not set(names) <= set(batch):
                 raise self._changed()
             low, high = np.searchsorted(wanted, [first, first + len(batch)])
