@@ -138,7 +138,6 @@ def active_conflict(config: Config) -> str:
         f"head {config.model.head}": config.model.head != "linear",
         "conditional scores": discovery.conditional,
         "discovery.gain": discovery.gain,
-        "table_kind clipped": discovery.table_kind == "clipped",
         "consistency_from = records": training.consistency_from == "records",
         f"generator {config.model.generator}": config.model.generator != "minimal",
     }
