@@ -131,7 +131,7 @@ def hidden_conflict(config: Config) -> str:
 
 
 def active_conflict(config: Config) -> str:
-    """The setting that has no protocol with MAC tags; "" if none."""
+    """The setting whose protocol has no MAC tags, or whose inputs are not proven to be bounded; "" if none."""
     discovery, training = config.discovery, config.training
     lacks = {
         f"mode {training.mode}": training.mode not in ("sealed", "aware"),
@@ -139,7 +139,6 @@ def active_conflict(config: Config) -> str:
         "conditional scores": discovery.conditional,
         "discovery.gain": discovery.gain,
         "consistency_from = records": training.consistency_from == "records",
-        f"generator {config.model.generator}": config.model.generator != "minimal",
     }
     return next((setting for setting, used in lacks.items() if used), "")
 

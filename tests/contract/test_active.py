@@ -345,7 +345,6 @@ def test_a_run_resumes_under_its_key_alone(tmp_path: Path, monkeypatch: pytest.M
         {"conditional": True},
         {"gain": True},
         {"consistency_from": "records"},
-        {"generator": "moments"},
     ],
 )
 def test_what_has_no_tags_is_refused_in_one_line(settings: dict[str, Any]) -> None:
