@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.authentication.shares import Authenticated
+from secure_sccvfl.protocols.authentication.wide import Wide
 from secure_sccvfl.protocols.config import ACTIVE, SEMI_HONEST, ConfigError, SessionConfig
 from secure_sccvfl.protocols.errors import InputError
 from secure_sccvfl.protocols.records.key_mark import KeyMark, check_key
@@ -198,6 +200,13 @@ def test_kernels_give_what_they_give_in_semi_honest_sessions(parties: int) -> No
         assert active[name].shape == plain.shape, name
         assert np.abs(active[name] - plain).max() <= off, name
         assert np.abs(active[name] - usual[name]).max() <= off, name
+
+
+def test_a_share_without_dimensions_wraps_around_without_a_warning() -> None:
+    one = Authenticated.public(np.array(-1))
+    assert (one + one + one).words(0) == -3 and (one - one - one).words(0) == 1
+    share = Authenticated(Wide(np.full(2, 2**64 - 1, np.uint64), np.zeros(2, np.uint64)), np.array(5, np.uint64))
+    assert (share + share).words(0) == 8 and (share + share).words(1) == -2
 
 
 # levels do not mix
