@@ -134,10 +134,12 @@ def active_conflict(config: Config) -> str:
     """The setting whose protocol has no MAC tags, or whose inputs are not proven to be bounded; "" if none."""
     discovery, training = config.discovery, config.training
     lacks = {
-        f"mode {training.mode}": training.mode not in ("sealed", "aware"),
+        f"mode {training.mode}": training.mode != "sealed",
         f"head {config.model.head}": config.model.head != "linear",
+        "private_model = false": not config.privacy.private_model,
         "conditional scores": discovery.conditional,
         "discovery.gain": discovery.gain,
+        "table_kind clipped": discovery.table_kind == "clipped",
         "consistency_from = records": training.consistency_from == "records",
     }
     return next((setting for setting, used in lacks.items() if used), "")

@@ -357,7 +357,10 @@ def test_a_run_resumes_under_its_key_alone(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "settings",
     [
+        {"mode": "aware"},
         {"mode": "dp"},
+        {"private_model": False},
+        {"sketch": "clipped"},
         {"mode": "split", "private_model": False},
         {"method": "paper", "mode": "split", "private_model": False},
         {"head": "mlp", "private_model": False},
