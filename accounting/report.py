@@ -82,10 +82,14 @@ COVERS_NOT = (
 
 @dataclass(frozen=True)
 class Notes:
-    """What a run knows beyond its ledger. noise: who made it. uncharged: name and purpose of other releases."""
+    """What a run knows beyond its ledger.
+
+    noise: who made it. uncharged: name and purpose of other releases. security: what holds if a party deviates.
+    """
 
     noise: str | None = None
     uncharged: tuple[Mapping[str, str], ...] = ()
+    security: str | None = None
 
 
 def build_report(account: Account, notes: Notes | None = None, *, held_out: bool = False) -> dict[str, Any]:
@@ -141,6 +145,7 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
         "sampled": sampled if any(e.sampling < 1 for e in events) else None,
         "dealer": against if events else None,
         "noise": NOISE.get(notes.noise or "", notes.noise or "Who made the noise is not stated."),
+        "security": notes.security,
         "head": HEAD_NOISE if heads else None,
         "covers": [*COVERS, COVERS_HEAD] if heads else list(COVERS),
         "covers_not": [*(OTHER_MODELS if heads else (MODEL,)), *COVERS_NOT],

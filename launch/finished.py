@@ -147,6 +147,7 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    from secure_sccvfl.reports.results import read
     from secure_sccvfl.reports.verify import unchecked, verify
 
     authority = None if options.certs is None else (options.certs / "ca.pem").read_bytes()
@@ -159,6 +160,7 @@ def _verify(options: argparse.Namespace) -> int:
         print(json.dumps({"trusted": not problems, "checks": checks, "notes": notes}))
     elif not problems:
         say(f"{options.run} can be trusted: {', '.join(checks)} fit together")
+        say(f"  {read(options.run).security_words}")
         for line in notes:
             say(f"  note: {line}")
     else:

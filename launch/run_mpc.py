@@ -51,9 +51,9 @@ FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
 JOB_OPTIONS = {
     "train": tuple(o.wire for o in OPTIONS),
-    "discovery": wire_names("data", "privacy", "discovery"),
+    "discovery": (*wire_names("data", "privacy", "discovery"), "security"),
     "predict": ("card", *ANSWERS),
-    "selftest": ("seed",),
+    "selftest": ("seed", "security"),
 }
 """The options that a job reads."""
 
@@ -149,7 +149,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         raise ConfigError(f"{options.job} does not read {unread[0]}; it reads {', '.join(JOB_OPTIONS[options.job])}")
     if options.job == "selftest":
         sizes = {"size": options.size, "repeat": options.repeat}
-        return "selftest", options.parties or 3, {"seed": settings.get("seed", 0), **sizes}
+        return "selftest", options.parties or 3, {"seed": 0, **settings, **sizes}
     if options.job == "predict":
         if options.model is None or options.records is None:
             raise ConfigError("predict needs --model RUN and --records FILE")

@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,13 @@ APPROVALS = ("", "required", "none")
 CRYPTEN = "0.4.1"
 """The version of CrypTen whose internals `protocols.session` replaces; no other is used."""
 SEMI_HONEST, ACTIVE = SECURITY = ("semi-honest", "active")
+COVERS: Mapping[str, str] = {
+    SEMI_HONEST: "This needs parties that follow the protocol, which nothing proves, and a dealer that colludes with "
+    "nobody.",
+    ACTIVE: "If a party deviates from the protocol, the others abort and use no result. This needs one honest party "
+    "and a dealer that colludes with nobody. Which inputs and which own noise a party gives is not proven.",
+}
+"""What each level of security covers, for plans and reports."""
 SHARD_KINDS = ("local", "ray")
 MOST_SHARDS = 64
 DEALER = "dealer"
@@ -141,6 +148,8 @@ class SessionConfig:
         count, kind = self.shards.get("count"), self.shards.get("kind", SHARD_KINDS[0])
         if wrong_kind(count, int) is not None or not 1 <= int(count or 0) <= MOST_SHARDS:
             raise ConfigError(f"[shards]: count must be a whole number from 1 to {MOST_SHARDS}, not {count!r}")
+        if self.active:
+            raise ConfigError("[shards]: shards have no MAC tags: use security = semi-honest, or no shards")
         if kind not in SHARD_KINDS:
             raise ConfigError(f"[shards]: {unknown_name('kind', str(kind), SHARD_KINDS)}")
         every = [address for shard in range(count or 0) for address in self.shard_addresses(shard)]
@@ -168,7 +177,11 @@ class SessionConfig:
     @property
     def active(self) -> bool:
         """Whether every opened value is authenticated, so that parties that deviate are detected."""
-        return bool(self.options.get("security", SEMI_HONEST) == ACTIVE)
+        return self.security == ACTIVE
+
+    @property
+    def security(self) -> str:
+        return str(self.options.get("security", SEMI_HONEST))
 
     def for_job(self, job: str) -> SessionConfig:
         """The session of one of the jobs."""

@@ -47,7 +47,7 @@ class Authenticated:
     def __init__(self, pair: Wide, offset: npt.NDArray[np.uint64]) -> None:
         if pair.shape != (2, *offset.shape):
             raise ProtocolError(f"a share of shape {pair.shape[1:]} cannot have constants of shape {offset.shape}")
-        self.pair, self.offset = pair, offset
+        self.pair, self.offset = pair, np.asarray(offset)  # sums of arrays without dimensions are scalars, which warn
 
     @classmethod
     def public(cls, values: Any) -> Authenticated:
@@ -58,7 +58,7 @@ class Authenticated:
     def words(self, rank: int) -> RingArray:
         """What party `rank` sends where this is opened."""
         value = self.pair.lo[0]
-        return np.array(value + self.offset if rank == 0 else value, order="C").view(np.int64)
+        return np.array(np.add(value, self.offset) if rank == 0 else value, order="C").view(np.int64)
 
     def __repr__(self) -> str:
         return f"<Authenticated: shape {self.shape}, share hidden>"

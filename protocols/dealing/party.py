@@ -46,6 +46,7 @@ from secure_sccvfl.protocols.dealing.tuples import Request
 from secure_sccvfl.protocols.errors import PeerError, ProtocolError
 from secure_sccvfl.protocols.net.link import as_bytes
 from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
+from secure_sccvfl.protocols.records.key_mark import KeyMark
 from secure_sccvfl.protocols.records.releases import Admission
 from secure_sccvfl.protocols.ring import RingArray, Share
 
@@ -71,9 +72,17 @@ class Party:
     """One party's keys, transport and tuples, on which the protocols of this package run."""
 
     def __init__(
-        self, transport: Transport, keys: dict[int, bytes], active: bool = False, mac_key: int | None = None
+        self,
+        transport: Transport,
+        keys: dict[int, bytes],
+        active: bool = False,
+        mac_key: int | None = None,
+        mark: KeyMark | None = None,
     ) -> None:
-        """mac_key: this party's part of the MAC key, if it uses a model that was trained under one."""
+        """mac_key: this party's part of the MAC key, if it uses a model that was trained under one.
+
+        mark: next to what is saved under the key.
+        """
         self.transport, self.active = transport, active
         self.rank, self.parties = transport.node, transport.parties
         self.tuples = TupleSource(transport, keys[transport.parties], active)
@@ -84,6 +93,7 @@ class Party:
         self.pending = verification.Pending()
         """What was opened since the last check, in a session with active security."""
         self.proofs = verification.Proofs()
+        self._mark = KeyMark() if mark is None else mark
         if active:
             fresh = int(self.local.draw().elements((1,), np.uint64)[0]) & verification.KEY_MASK
             self.mac_key = fresh if mac_key is None else mac_key
@@ -257,6 +267,7 @@ class Party:
         promised = self.broadcast(
             f"{step}: commitment", [committed], {peer: [Spec.of(committed)] for peer in self.others}
         )
+        self._mark.set()
         received = self.broadcast(
             f"{step}: sums of tags",
             [difference.lo, difference.hi, salt],
@@ -270,6 +281,7 @@ class Party:
         difference = verification.without_top(difference)
         if difference.lo.any() or difference.hi.any():
             raise verification.failed(step)
+        self._mark.clear()
         fits = total.lo == expected
         edges = np.cumsum([part.rows for part in parts])[:-1]
         return [bool(part.all()) for part in np.split(fits, edges)]

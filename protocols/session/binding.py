@@ -311,9 +311,9 @@ def _weighted_index(self: Any, dim: int | None = None) -> Any:
     uniform = handle(held(share_in(_rand(total.size())), 0))
     threshold = handle(held(share_in(uniform * total), bits_in(total) + FRACTION_BITS))
     above = sums.gt(threshold)
-    before = above.roll(1, dims=dim)
-    before.share.narrow(dim, 0, 1).fill_(0)
-    return above - before
+    before = share_in(above.roll(1, dims=dim)).copy()
+    before[(slice(None),) * (dim % before.ndim) + (slice(0, 1),)] = 0
+    return above - handle(held(before, bits_in(above)))
 
 
 # gradients

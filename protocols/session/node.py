@@ -18,6 +18,7 @@ from secure_sccvfl.protocols.net.link import Activity
 from secure_sccvfl.protocols.net.mesh import Mesh
 from secure_sccvfl.protocols.net.rendezvous import Rendezvous
 from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.records.key_mark import KeyMark
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.protocols.records.transcript import Recording, Transcript
 
@@ -55,10 +56,11 @@ def open_session(
     transcript: Path | None = None,
     activity: Activity | None = None,
     mac_key: int | None = None,
+    mark: KeyMark | None = None,
 ) -> Session:
     """A party's session, connected and ready to enter. `transcript`: where to write everything that it sees.
 
-    `activity`: for people who watch its links.
+    `activity`: for people who watch its links. mac_key, mark: as for `Session`.
     """
     from secure_sccvfl.protocols.session.runtime import Session
 
@@ -66,7 +68,8 @@ def open_session(
         raise ConfigError(f"{log} already exists: choose a new folder for this run")
     kept = Transcript(transcript) if transcript is not None else None
     transport = connect(config, rank, credentials, listener, activity)
-    session = Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept, mac_key)
+    view = transport if kept is None else Recording(transport, kept)
+    session = Session(view, config, plan, log, kept, mac_key, mark)
     if activity is not None:
         session.activity = activity
     return session

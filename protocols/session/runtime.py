@@ -57,6 +57,7 @@ from secure_sccvfl.protocols.operations import arithmetic, comparison, inputs, n
 from secure_sccvfl.protocols.operations.inputs import Groups
 from secure_sccvfl.protocols.operations.noise import NoiseKind
 from secure_sccvfl.protocols.operations.sigmoid import Name as SeriesName
+from secure_sccvfl.protocols.records.key_mark import KeyMark
 from secure_sccvfl.protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
 from secure_sccvfl.protocols.records.transcript import Transcript
 from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray, Share
@@ -147,12 +148,14 @@ class Session:
         log: Path | None = None,
         transcript: Transcript | None = None,
         mac_key: int | None = None,
+        mark: KeyMark | None = None,
     ) -> None:
         """Takes a connected transport; `log` is where releases.jsonl will be written.
 
         mac_key: with active security, this party's part of the MAC key of the model that the session uses, if any.
+        mark: next to what is saved under the key.
         """
-        self._mac_key = mac_key
+        self._mac_key, self._mark = mac_key, mark
         self._transport, self._config = transport, config
         self._desk = ReleaseDesk(plan, transport.parties, log)
         self._plan, self._transcript = plan, transcript
@@ -179,7 +182,7 @@ class Session:
         try:
             self._compare("release plan", self._plan.digest(), "plans other releases")
             keys = agree_on_keys(self._transport, self._config)
-            self._party = Party(self._transport, keys, self._config.active, self._mac_key)
+            self._party = Party(self._transport, keys, self._config.active, self._mac_key, self._mark)
         except BaseException as error:
             self._transport.abort(reason_for_peers(error), waited_for(error))
             raise

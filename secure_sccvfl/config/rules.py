@@ -8,7 +8,7 @@ from typing import Any
 from secure_sccvfl.config.sections import BY_WIRE, CACHED, Config, checked, wire_names
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.registry import imported
-from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.config import ACTIVE, ConfigError
 from secure_sccvfl.training import RECIPES, paper_settings
 
 PREDICTIONS = 1000
@@ -125,8 +125,24 @@ def hidden_conflict(config: Config) -> str:
         "conditional scores": config.discovery.conditional,
         "table_kind clipped": config.discovery.table_kind == "clipped",
         "pooled data": config.data.pooled,
+        "security = active": config.session.security == ACTIVE,
     }
     return next((setting for setting, used in needs.items() if used), "")
+
+
+def active_conflict(config: Config) -> str:
+    """The setting whose protocol has no MAC tags, or whose inputs are not proven to be bounded; "" if none."""
+    discovery, training = config.discovery, config.training
+    lacks = {
+        f"mode {training.mode}": training.mode != "sealed",
+        f"head {config.model.head}": config.model.head != "linear",
+        "private_model = false": not config.privacy.private_model,
+        "conditional scores": discovery.conditional,
+        "discovery.gain": discovery.gain,
+        "table_kind clipped": discovery.table_kind == "clipped",
+        "consistency_from = records": training.consistency_from == "records",
+    }
+    return next((setting for setting, used in lacks.items() if used), "")
 
 
 def check(config: Config) -> None:
@@ -164,6 +180,11 @@ def _problems(config: Config) -> tuple[tuple[bool, str], ...]:
         (
             data.align == "hidden" and bool(conflict),
             f"align = hidden does not work with {conflict}: use align = psi or pre-aligned, or change that setting",
+        ),
+        (
+            config.session.security == ACTIVE and bool(active_conflict(config)),
+            f"security = active does not cover {active_conflict(config)}: use security = semi-honest, or change that "
+            "setting",
         ),
         (
             privacy.private_model and training.consistency_from == "records" and mode != "sealed",

@@ -119,7 +119,7 @@ class Discovery:
 class Model:
     """Head and counterfactual generator."""
 
-    head: str = option("linear", "linear, or mlp: a crypten.nn module (not private, public data)", shown=True)
+    head: str = option("linear", "linear, or mlp: a crypten.nn module (not private, public data)")
     hidden_units: int = option(16, "head mlp: hidden units", wire="hidden")
     generator: str = option(
         "minimal", "generator of counterfactuals", registry="secure_sccvfl.models.generators:GENERATORS"

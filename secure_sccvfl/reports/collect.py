@@ -288,8 +288,9 @@ def _agreed(ledgers: list[Path], own_records: bool) -> tuple[list[Entry], bool]:
 
 
 def notes_of(report: Report) -> Notes:
-    """What a run says about its noise and its uncharged releases."""
-    return Notes(report.privacy.noise, tuple({"name": u.name, "purpose": u.purpose} for u in report.uncharged))
+    """What a run says about its noise, its uncharged releases, and parties that deviate."""
+    uncharged = tuple({"name": u.name, "purpose": u.purpose} for u in report.uncharged)
+    return Notes(report.privacy.noise, uncharged, report.security_words)
 
 
 def write_results(run: Path, report: Report, card: PolicyCard | None, today: datetime.date) -> None:
@@ -318,6 +319,7 @@ def sealed_facts(report: Report) -> dict[str, Any]:
     """What the run's log says about a finished run, next to its files."""
     budget = {k: getattr(report.privacy, k) for k in ("epsilon_rdp", "epsilon_pld", "delta", "cap")}
     facts = {"run": report.run, "dataset": report.dataset, "mask": report.mask, "lambda": report.lam}
+    facts |= {"security": report.security}
     return {**facts, "budget": budget, "metrics": dict(report.metrics)}
 
 

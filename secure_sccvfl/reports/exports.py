@@ -40,7 +40,7 @@ MLFLOW_SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "
 """Environment variables that MLflow reads when it is imported: it sends nothing, and takes a folder as its store."""
 ROLES = {"M": "mediator: may count", "P": "proxy", "N": "held fixed"}
 LIMITS = (
-    "Parties are assumed to be semi-honest. Nothing proves that they gave true inputs.",
+    "Nothing proves that parties gave true inputs.",
     "The dealer must collude with no party.",
     "A flip rate is about one model of counterfactuals, and not about the causal effect of the protected attribute.",
     "Figures are about people like those in the test records. Decisions about others may be worse.",
@@ -118,6 +118,7 @@ class Finished:
             "engine": report.engine,
         }
         about |= {"parties": len(report.party_names), "alignment": report.align, "seed": report.seed}
+        about |= {"security": report.security}
         about |= {"lambda": report.lam, "train_records": report.rows.get("train"), "noise_by": privacy.noise}
         about |= {"epsilon_covers_model": self.private}
         return about | {"epsilon": privacy.epsilon_rdp, "delta": privacy.delta, "epsilon_cap": privacy.cap}
@@ -174,7 +175,7 @@ def model_card(finished: Finished) -> str:
         "## Columns",
         Table(("role", "columns"), [(word, roles[role]) for role, word in ROLES.items()]),
         "## Limits",
-        "\n".join(f"- {markdown(line)}" for line in (*report.warnings, *LIMITS)),
+        "\n".join(f"- {markdown(line)}" for line in (*report.warnings, report.security_words, *LIMITS)),
         f"Made from the report of run {markdown(report.run)}, sealed {finished.seal}.",
     )
 

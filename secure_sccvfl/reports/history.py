@@ -56,6 +56,7 @@ def summary(run: Path) -> dict[str, Any]:
         "seed": report.seed,
         "parties": report.parties,
         "alignment": report.align,
+        "security": report.security,
         "training records": report.rows.get("train"),
         "mediators": _columns(report, "M"),
         "proxies": _columns(report, "P"),

@@ -18,7 +18,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from secure_sccvfl.policy.roles import Proxies, Role
-from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.config import COVERS, ConfigError
 
 VERSION = 2
 REPORT = "report.json"
@@ -425,6 +425,7 @@ class Report:
     missing_depends: tuple[str, ...] = ()
     temperature: float = 1.0
     align: str = "exact"
+    security: Literal["semi-honest", "active"] = "semi-honest"
     aware: Mapping[str, str] | None = None
     evaluation: Evaluation | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -453,6 +454,11 @@ class Report:
     def noisy(self) -> bool:
         """Whether figures of test records carry noise."""
         return self.evaluation is not None and self.evaluation.kind == "noisy"
+
+    @property
+    def security_words(self) -> str:
+        """The level of security of the run, and what it covers."""
+        return f"Security: {self.security}. {COVERS[self.security]}"
 
     @property
     def uncharged(self) -> tuple[Release, ...]:

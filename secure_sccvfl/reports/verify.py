@@ -143,6 +143,8 @@ def check_report(files: RunFiles) -> Problems:
         if getattr(again, field.name) != getattr(report, field.name):
             key = field.metadata.get("key", field.name)
             yield f"report.json: {key!r} is not what the run's files give"
+    if report.security != files.folder.session().security:
+        yield "report.json: the level of security is not that of session.toml"
     audit = files.audit(files.folder.first)
     decided = [e for e in audit if e["event"] in ("roles", "interventional check")]
     if not decided or decided[-1]["roles"] != report.roles or decided[-1]["mask"] != report.mask:

@@ -24,12 +24,12 @@ from secure_sccvfl.config.rules import REMOVED
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.residuals import Conditional
-from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.config import SEMI_HONEST, ConfigError
 from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.records.private import naming, private
 from secure_sccvfl.protocols.session.runtime import Session
-from secure_sccvfl.protocols.session.saving import restore_share, save_share
+from secure_sccvfl.protocols.session.saving import restore_share, save_share, saved_mac_key
 from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.runs.model_files import below, restored_shares, restored_tables, table_arrays
 from secure_sccvfl.training.engine import Measures
@@ -40,7 +40,7 @@ from secure_sccvfl.training.trainer import State, Trial
 KEPT = 2
 FOLLOWS = ("align", "certificate", "records")
 """Settings that may differ because others do: they are named last."""
-ADDED = {"certificate": "False", "baselines": "False"}
+ADDED = {"certificate": "False", "baselines": "False", "security": SEMI_HONEST}
 """Settings that checkpoints of earlier versions do not have, and what these runs did."""
 DIGEST = 64
 PARTS = ("weight", "bias", "velocity", "bias_velocity")
@@ -186,6 +186,15 @@ class Checkpoints:
             records=facts.get("records", 0),
             mode_arrays=below(arrays, "own "),
         )
+
+
+def saved_key(folder: Path) -> int | None:
+    """This party's part of the MAC key of the last checkpoint in a folder; None without tags, or without a head."""
+    last = max(folder.glob("*.npz"), key=lambda path: int(path.stem), default=None)
+    if last is None:
+        return None
+    with np.load(last) as file:
+        return saved_mac_key(file[name] for name in file.files if name.rpartition(" ")[2] in PARTS)
 
 
 def _checkpoints_in(numbers: bytes, writers: bytes) -> set[tuple[int, bytes]]:

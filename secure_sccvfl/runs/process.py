@@ -170,6 +170,7 @@ class PartyProcess(SessionProcess):
 
         from secure_sccvfl.protocols.net.rendezvous import listen
         from secure_sccvfl.protocols.records.chain import unused_name
+        from secure_sccvfl.protocols.records.key_mark import KeyMark
         from secure_sccvfl.protocols.session.node import open_session
         from secure_sccvfl.protocols.session.shards import RowShards
         from secure_sccvfl.runs.jobs import agreed_plan, check_job, make_job
@@ -192,6 +193,7 @@ class PartyProcess(SessionProcess):
         with telling_others(config, self.rank, credentials, listener, status):
             job = make_job(replace(config, options=dict(job_options)), self.rank)
             plan = agreed_plan(config, job)
+            mac_key, saved = job.mac_key(self.out) if config.active and hasattr(job, "mac_key") else (None, None)
         releases = self.out / "releases.jsonl"
         if job_options.get("resume"):
             releases = unused_name(releases)
@@ -207,7 +209,8 @@ class PartyProcess(SessionProcess):
             workers(config, self.rank, self.certs, self.threads) as channels,
             open_session(
                 *(config, self.rank, credentials, plan, releases, listener, self.transcript, status.activity),
-                mac_key=getattr(job, "mac_key", None),
+                mac_key=mac_key,
+                mark=KeyMark(saved),
             ) as session,
         ):
             if channels:

@@ -28,6 +28,7 @@ from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.config import ACTIVE, SEMI_HONEST, ConfigError, SessionConfig
 from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.key_mark import check_key
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import (
@@ -139,14 +140,16 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY, tim
 class ModelJob:
     """What both jobs share: the model's parts, checked to belong together."""
 
+    model: PartyModel
+
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options, self.rank, self.parties = RunOptions.of(config.options), rank, len(config.parties)
-        self.mac_key: int | None = None
         if not self.options.session.model:
             raise ConfigError("name the run whose model is to be used (--model RUN)")
 
     def load(self, layout: Layout, schema: Schema) -> PartyModel:
-        model = load_model(model_folder(self.options.session.model, self.rank), layout)
+        folder = model_folder(self.options.session.model, self.rank)
+        model = load_model(folder, layout)
         if (model.rank, model.parties) != (self.rank, self.parties):
             raise ModelError(f"this part of the model is of party {model.rank} of {model.parties}: use the own one")
         if model.schema != schema.digest():
@@ -157,8 +160,12 @@ class ModelJob:
                 f"the model was trained with {ACTIVE if active else SEMI_HONEST} security: use --security "
                 f"{ACTIVE if active else SEMI_HONEST}, or train again"
             )
-        self.mac_key = model.mac_key
+        check_key(folder)
         return model
+
+    def mac_key(self, out: Path) -> tuple[int | None, Path]:
+        """This party's part of the key of the model's tags, and the folder that has its mark."""
+        return self.model.mac_key, model_folder(self.options.session.model, self.rank)
 
     @staticmethod
     def compare(session: Session, model: PartyModel, aware: AwareEntry | None = None, policy: str = "") -> None:

@@ -40,7 +40,7 @@ class SelfTest:
     """Options: `seed` of the public inputs, `size` of vectors, `repeat` for long runs."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        unknown = set(config.options) - {"seed", "size", "repeat"}
+        unknown = set(config.options) - {"seed", "size", "repeat", "security"}
         if unknown:
             raise ConfigError(f"the self-test has no option {sorted(unknown)[0]!r}")
         self.parties = len(config.parties)

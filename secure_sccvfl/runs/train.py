@@ -29,6 +29,7 @@ from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.operations.noise import NoiseKind
 from secure_sccvfl.protocols.records.chain import read_chain, unused_name
+from secure_sccvfl.protocols.records.key_mark import check_key
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import HEAD, RANGE_CHECK
@@ -54,7 +55,7 @@ from secure_sccvfl.runs.cached_tables import (
     tables_in_words,
     tables_record,
 )
-from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.runs.checkpoints import Checkpoints, saved_key
 from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES, AuditLog, describe_data, run_names
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
@@ -85,6 +86,7 @@ def check_covered(config: SessionConfig, options: RunOptions) -> None:
         raise ConfigError("[shards] does not cover evaluation.baselines: leave one of them out")
 
 
+CHECKPOINTS, MODEL = "checkpoints", "model"
 _ELSEWHERE = 2
 """A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
 
@@ -110,6 +112,11 @@ class TrainJob(RecordsJob):
     def public_plan(cls, config: SessionConfig) -> ReleasePlan:
         check_covered(config, RunOptions.of(config.options))
         return super().public_plan(config)
+
+    def mac_key(self, out: Path) -> tuple[int | None, Path]:
+        """This party's part of the key of the tags in its checkpoints, if it resumes; the folder with its mark."""
+        check_key(out / MODEL)
+        return saved_key(out / CHECKPOINTS) if self.options.session.resume else None, out / MODEL
 
     def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         options, folder = self.options, session.folder
@@ -222,7 +229,7 @@ class TrainJob(RecordsJob):
         checkpoints: Checkpoints | None = None
         if folder is not None and options.session.checkpoints:
             settings = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
-            checkpoints = Checkpoints(folder / "checkpoints", name, settings)
+            checkpoints = Checkpoints(folder / CHECKPOINTS, name, settings)
         if options.session.resume and checkpoints is not None:
             checkpoints.check()  # before anything is opened or a ledger is touched
         self.data = split_records(session, options, data, progress)
@@ -278,7 +285,7 @@ class TrainJob(RecordsJob):
         Decisions follow from a model. One bit follows from a private head before it becomes a model, and a run that
         it has stopped must not be tried with other noise until it passes.
         """
-        if (folder / "model" / "model.json").exists():
+        if (folder / MODEL / "model.json").exists():
             return True
         logs = folder.glob("releases*.jsonl")
         return any(entry.get("release") == RANGE_CHECK.name for log in logs for entry in read_chain(log))
@@ -324,6 +331,7 @@ class TrainJob(RecordsJob):
             "split": options.data.split if options.data.pooled else "by id",
             "owners": schema.owners,
             "align": options.data.align,
+            "security": options.session.security,
             "rows": rows,
         }
 
@@ -378,4 +386,4 @@ class TrainJob(RecordsJob):
             layers={} if module is None else module.weights,
             baselines={name: engine.unscaled(head) for name, head in model.baselines.items()},
         )
-        return save_model(party_model, session.folder / "model") if session.folder is not None else ""
+        return save_model(party_model, session.folder / MODEL) if session.folder is not None else ""

@@ -72,6 +72,12 @@ def test_no_setting_is_without_a_line(config: SessionConfig) -> None:
     assert {f.name for f in fields(SessionConfig)} == apart | set(outlook.SETTINGS)
 
 
+def test_the_level_of_security_and_what_it_covers_is_a_line(config: SessionConfig) -> None:
+    usual, active = lines(config), lines(config, security="active")
+    assert any(line.startswith("security: semi-honest. This needs parties that follow") for line in usual)
+    assert any(line.startswith("security: active. If a party deviates") for line in active)
+
+
 def test_the_id_rule_is_a_line(config: SessionConfig, tmp_path: Path) -> None:
     assert "ids: made of column 'id'" in lines(config)
     rule = 'id = { columns = ["id"], case = "lower" }'

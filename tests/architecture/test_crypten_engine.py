@@ -68,7 +68,7 @@ FILES = {
 SAVING = {
     "combined": {"secure_sccvfl/audit/finished_run.py"},
     "views_of_a_square": {"secure_sccvfl/audit/share_probe.py"},
-    "saved_mac_key": {"secure_sccvfl/runs/model_files.py"},
+    "saved_mac_key": {"secure_sccvfl/runs/checkpoints.py", "secure_sccvfl/runs/model_files.py"},
     **dict.fromkeys(("restore_share", "save_share"), FILES),
 }
 """Who may save a share, restore it, combine the shares of all parties, or take views of secrets."""

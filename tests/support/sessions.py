@@ -26,6 +26,7 @@ from secure_sccvfl.protocols.config import SessionConfig, node_folder
 from secure_sccvfl.protocols.net.certificates import Credentials, make_certificates
 from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
 from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.records.key_mark import KeyMark
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.protocols.records.transcript import Recording, Transcript
 from secure_sccvfl.protocols.session.node import connect, serve_as_dealer
@@ -109,9 +110,13 @@ def run_session(
     wrap: Callable[[Transport], Transport] = lambda transport: transport,
     folder: Path | None = None,
     transcripts: bool = False,
+    mac_keys: Sequence[tuple[int | None, Path | None]] = (),
     **settings: Any,
 ) -> list[Any]:
-    """Run `job` at every party, with a dealer; returns what each party got. Transcripts go into the folder too."""
+    """Run `job` at every party, with a dealer; returns what each party got. Transcripts go into the folder too.
+
+    mac_keys: with active security, by rank, the part of the MAC key of a saved model, and where its mark goes.
+    """
     config, listeners = local_config(parties, **settings)
     plan = plan or ReleasePlan(results(parties).values())
     assert folder is not None or not transcripts, "transcripts need a folder"
@@ -123,7 +128,9 @@ def run_session(
         transport = wrap(connect(config, rank, credentials(rank, parties), listeners[rank]))
         log = folder / f"party-{rank}" / "releases.jsonl" if folder else None
         kept = Transcript(transcript_folders[rank]) if transcript_folders else None
-        with Session(Recording(transport, kept) if kept else transport, config, plan, log, kept) as session:
+        key, saved = mac_keys[rank] if mac_keys else (None, None)
+        seen = Recording(transport, kept) if kept else transport
+        with Session(seen, config, plan, log, kept, key, KeyMark(saved)) as session:
             return job(session)
 
     seen = transcript_folders[-1] if transcript_folders else None

@@ -108,7 +108,11 @@ def run_two(
     jobs = [kind(config, rank) for rank, config in enumerate(configs)]
     folder.mkdir(parents=True, exist_ok=True)
     plan = jobs[0].plan()
-    return run_session(lambda session: jobs[session.rank].run(session, lambda *_: None), 2, plan, folder=folder)
+    settings = {"options": {"security": options["security"]}} if "security" in options else {}
+    if configs[0].active:  # as runs/process.py does
+        settings["mac_keys"] = [job.mac_key(folder / f"party-{rank}") for rank, job in enumerate(jobs)]
+    work = lambda session: jobs[session.rank].run(session, lambda *_: None)  # noqa: E731
+    return run_session(work, 2, plan, folder=folder, **settings)
 
 
 def opened(folder: Path) -> list[str]:

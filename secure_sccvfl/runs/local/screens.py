@@ -13,6 +13,7 @@ from secure_sccvfl.accounting.charts import number, percent, tidy
 from secure_sccvfl.accounting.plain_text import plain
 from secure_sccvfl.evaluation.counterfactual_models import OWN
 from secure_sccvfl.metrics.rates import CERTIFIED
+from secure_sccvfl.protocols.config import ACTIVE
 from secure_sccvfl.reports.figures import SECURE, plain_words, tiles, trusted
 from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Report
@@ -116,6 +117,8 @@ def _budget_lines(report: Report) -> Iterator[str]:
         )
     elif privacy.releases_in_ledger > privacy.releases:
         yield f"this run made {privacy.releases} of the {privacy.releases_in_ledger} noisy releases in the ledger"
+    if report.security == ACTIVE:
+        yield report.security_words
     evaluation = report.evaluation
     if evaluation is not None and report.noisy:
         first, half = next(iter(report.noise.items()))

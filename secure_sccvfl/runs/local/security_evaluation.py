@@ -118,7 +118,8 @@ def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
     """Logits of the test records as their receiver got them from a real session."""
     records, folder = work / "records.csv", work / "predictions"
     write_records(run.data, run.split.test, records)
-    settings = {k: v for k, v in run.options.flat().items() if k in ("dataset", "split", "seed", "pooled")}
+    same = ("dataset", "split", "seed", "pooled", "security")
+    settings = {k: v for k, v in run.options.flat().items() if k in same}
     settings |= {"model": str(run.folder.resolve()), "records": str(records.resolve()), "scores": True}
     _session(run, folder, "predict", settings)
     with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:

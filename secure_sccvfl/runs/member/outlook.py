@@ -23,7 +23,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import expected_training_records
-from secure_sccvfl.protocols.config import CONNECT_BY_HAND, SessionConfig
+from secure_sccvfl.protocols.config import CONNECT_BY_HAND, COVERS, SEMI_HONEST, SessionConfig
 from secure_sccvfl.protocols.net.certificates import SHOWN, spoken
 from secure_sccvfl.releases.default_budget import EPSILON_RULE, default_words
 from secure_sccvfl.releases.ledgers import fresh_beside_used, lasting_folder
@@ -179,6 +179,8 @@ def plan_lines(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
         decided = " ".join(f"{name}={role}" for name, role in sorted(card["roles"].items()))
         approved = f"approved {card['approved']}" if card["approved"] else "nobody has approved it"
         yield f"policy card: version {card['version']}, {approved}: {decided}"
+    level = session["options"].get("security", SEMI_HONEST)
+    yield f"security: {level}. {COVERS[level]}"
     yield from _settings(plan)
     yield from _opened(plan)
     yield from _predicted(plan)

@@ -161,10 +161,10 @@ class RunOptions(Config):
 
 
 def prediction_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a prediction takes from the session that trained: data and record alignment.
+    """The options that a prediction takes from the session that trained: data, record alignment and security.
 
     The log of predictions is next to the ledger. How many are allowed is in the model.
     """
-    names = ("dataset", "split", "seed", "pooled", "align_bounds", "ledger")
+    names = ("dataset", "split", "seed", "pooled", "align_bounds", "ledger", "security")
     taken_over = {k: v for k, v in options.items() if k in names}
     return {**taken_over, "align": RunOptions.of(options).data.align}

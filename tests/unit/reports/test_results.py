@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from secure_sccvfl.reports.collect import notes_of, sealed_facts
 from secure_sccvfl.reports.results import Change, Outcome, Report, ResultsError, decode, parse, read, to_json, write
 from tests.unit.reports import literal
 
@@ -41,9 +42,18 @@ def test_reports_of_version_1_are_read() -> None:
         assert report.frontier.points[0].lam == 4.0 and parse(json.dumps(to_json(report))) == report
 
 
+def test_a_report_names_its_level_of_security_and_older_ones_are_semi_honest() -> None:
+    older = literal.data(version=2)
+    assert "security" not in older and parse(json.dumps(older)).security == "semi-honest"
+    active = parse(json.dumps(literal.data(version=2, security="active")))
+    assert "the others abort" in active.security_words and notes_of(active).security == active.security_words
+    assert sealed_facts(active)["security"] == "active"
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
+        ({"security": "none"}, "security is not of the expected type"),
         ({"gone": 1}, "unknown field gone"),
         ({"evaluation": {"kind": "exact", "gone": 1}}, "unknown field evaluation.gone"),
         ({"version": 3}, "version 3; this program reads 1 and 2"),
