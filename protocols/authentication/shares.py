@@ -57,7 +57,7 @@ class Authenticated:
 
     def words(self, rank: int) -> RingArray:
         """What party `rank` sends where this is opened."""
-        value = self.pair.lo[0]
+        value = self.pair.lo[0, ...]  # an array also without dimensions: sums of scalars warn where they wrap
         return np.array(value + self.offset if rank == 0 else value, order="C").view(np.int64)
 
     def __repr__(self) -> str:

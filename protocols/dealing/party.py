@@ -63,7 +63,10 @@ def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, byte
     keys = {}
     for peer in peers:
         low, high = sorted((peer, transport.node))
-        keys[peer] = agreement.agree(received[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
+        try:
+            keys[peer] = agreement.agree(received[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
+        except ValueError:  # a point of small order
+            raise PeerError(config.node_name(peer), "key agreement", "sent a public key that gives no key") from None
     return keys
 
 
