@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 RingArray = npt.NDArray[np.int64]
 Shape = tuple[int, ...]
+Share = Any
+"""A party's share: an array of ring elements, or `Authenticated` with active security."""
 
 FRACTION_BITS = 16
 """Fractional bits of every value at rest (CrypTen's default)."""

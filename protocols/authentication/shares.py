@@ -1,9 +1,9 @@
 """`Authenticated`: a party's share of a secret, with its share of a MAC tag; the array that kernels compute with.
 
 A secret x is K + v modulo 2^64. K is public. Party i holds v_i and t_i modulo 2^128, where v = sum v_i and the t_i
-add up to alpha v modulo 2^128. The MAC key alpha = sum alpha_i is known to nobody but the dealer, which deals every v_i with its
-t_i. Kernels are linear with public coefficients, so they act on v_i, t_i and K alike, and the tag of a result is
-computed without communication. What a party sends is v_i modulo 2^64, plus K at rank 0, as without tags.
+add up to alpha v modulo 2^128. The MAC key alpha = sum alpha_i is known to nobody but the dealer, which deals every
+v_i with its t_i. Kernels are linear with public coefficients, so they act on v_i, t_i and K alike, and the tag of a
+result is computed without communication. What a party sends is v_i modulo 2^64, plus K at rank 0, as without tags.
 
 The class takes part in NumPy's functions, so a kernel is written once for both kinds of shares: a plain array that is
 added to an `Authenticated` is a public constant (a kernel adds it where `Party.adds_public` says so), and one that it
@@ -269,11 +269,11 @@ def _in_batches(
 
 
 def _added(x: Any, y: Any) -> Authenticated:
-    return x + y if isinstance(x, Authenticated) else y + x
+    return x + y if isinstance(x, Authenticated) else y + x  # type: ignore[no-any-return]
 
 
 def _subtracted(x: Any, y: Any) -> Authenticated:
-    return x - y if isinstance(x, Authenticated) else (-y) + x
+    return x - y if isinstance(x, Authenticated) else (-y) + x  # type: ignore[no-any-return]
 
 
 def _multiplied(x: Any, y: Any) -> Any:
@@ -330,7 +330,7 @@ def _cut(values: Authenticated, sections: Any, axis: int = 0) -> list[Authentica
 def _summed_product(pattern: str, x: Any, y: Any) -> Authenticated:
     """The sums of products that kernels write with einsum, of one public and one authenticated factor."""
     if pattern == "gij,jg->ig":
-        return _multiplied(x, y.T[:, None, :]).sum(-1).T
+        return _multiplied(x, y.T[:, None, :]).sum(-1).T  # type: ignore[no-any-return]
     if pattern == "tn,tn->n":
         return _multiplied(x, y).sum(0)  # type: ignore[no-any-return]
     if pattern == "ng,ngc->nc":

@@ -47,7 +47,7 @@ from secure_sccvfl.protocols.errors import PeerError, ProtocolError
 from secure_sccvfl.protocols.net.link import as_bytes
 from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
 from secure_sccvfl.protocols.records.releases import Admission
-from secure_sccvfl.protocols.ring import RingArray
+from secure_sccvfl.protocols.ring import RingArray, Share
 
 How = Literal["add", "xor"]
 
@@ -103,7 +103,7 @@ class Party:
         return Authenticated.public(zeros) if self.active else zeros
 
     @staticmethod
-    def known(mask: Any) -> RingArray:
+    def known(mask: Any) -> Share:
         """The elements of a mask that this party owns."""
         return mask.pair.lo[0].view(np.int64) if isinstance(mask, Authenticated) else mask
 

@@ -44,7 +44,7 @@ from secure_sccvfl.protocols.operations.arithmetic import (
     mask_shared,
     unmask_quotient,
 )
-from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray
+from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray, Share
 
 BAND_ROWS = 1 << 11
 Turn = Callable[[RingArray], RingArray]
@@ -144,7 +144,7 @@ def multiplication(party: Party, tall: BandedMatrix, other: RingArray, transpose
     pair = party.take("band_matmul", tall.layout, tall.columns, other.shape, transposed)
     b, c = pair["b"], pair["c"]
 
-    def finish(opened: Sequence[RingArray]) -> RingArray:
+    def finish(opened: Sequence[RingArray]) -> Share:
         (d,), at = opened, 0
         for number, band in enumerate(tall.bands):
             rows, left = slice(at, at + band[0].shape[0]), 0
@@ -217,7 +217,7 @@ def _known_mask(block: Masked) -> RingArray:
     return np.zeros(block.shape, np.int64) if block.plaintext is None else block.plaintext - block.opened
 
 
-def gram(party: Party, matrix: RingArray) -> RingArray:
+def gram(party: Party, matrix: RingArray) -> Share:
     """Shares of X^T X of a shared matrix, not truncated; a round for each 2^21 ring elements, or 2^16 rows.
 
     Owners have checked their columns (`check_gram`).

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from secure_sccvfl.protocols.dealing.party import Party
-from secure_sccvfl.protocols.operations import arithmetic
-from secure_sccvfl.protocols.ring import RingArray
+from secure_sccvfl.protocols.operations import arithmetic, inputs
+from secure_sccvfl.protocols.ring import RingArray, Share
 
 Bits = npt.NDArray[np.uint8]
 
@@ -35,7 +35,7 @@ _AT_ONCE = 2048
 """So many values are looked up at once: their digits stay in the cache."""
 
 
-def negative(party: Party, x: RingArray) -> RingArray:
+def negative(party: Party, x: RingArray) -> Share:
     """Arithmetic shares (integers, no fraction) of [x < 0] for every element."""
     flat = x.reshape(-1)
     if not flat.size:
@@ -91,7 +91,7 @@ def to_arithmetic(party: Party, bits: Bits) -> RingArray:
     return result
 
 
-def all_ones(party: Party, bits: Bits) -> RingArray:
+def all_ones(party: Party, bits: Bits) -> Share:
     """Arithmetic shares of whether all bits of a row are 1, where the exclusive or of all parties' bits is meant.
 
     Each halving of the row takes one round, and the result one more.
@@ -108,14 +108,9 @@ def all_ones(party: Party, bits: Bits) -> RingArray:
 def _all_ones_by_addition(party: Party, bits: Bits) -> Any:
     """`all_ones` with tags. A round more for each party; every party proves that its own bits are bits."""
     rows, columns = bits.shape
-    fields = party.take("proven_bits", (bits.shape,) * party.parties)
-    names = {f"a{rank}": (rank, columns) for rank in range(party.parties)}
-    masked = party.masked_blocks("own bits", names, rows, fields, {f"a{party.rank}": bits.astype(np.int64)})
-    whole: Any = None
-    for name, (owner, _) in names.items():
-        party.prove_bits(owner, masked[name], fields[name], fields[f"{name} squared"])
-        one = fields[name] + masked[name]
-        whole = one if whole is None else whole + one - 2 * arithmetic.bilinear(party, "mul", whole, one)
+    whole, *others = inputs.proven_bits(party, bits.astype(np.int64), rows, [columns] * party.parties)
+    for one in others:
+        whole = whole + one - 2 * arithmetic.bilinear(party, "mul", whole, one)
     while whole.shape[1] > 1:
         half = whole.shape[1] // 2
         joined = arithmetic.bilinear(party, "mul", whole[:, :half], whole[:, half : 2 * half])

@@ -36,7 +36,7 @@ from secure_sccvfl.protocols.dealing.tuples import Request
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.net.transport import Array, Spec
 from secure_sccvfl.protocols.operations.banded import rows_at_once
-from secure_sccvfl.protocols.ring import RingArray
+from secure_sccvfl.protocols.ring import RingArray, Share
 
 CHUNK_BYTES = 1 << 24
 """About this much of all parties' columns is processed at a time."""
@@ -58,7 +58,7 @@ def group_table(
     one_hot: Rows | None,
     wide: bool,
     parts: tuple[Sequence[Sequence[int]], Sequence[int]] = ((), ()),
-) -> Array:
+) -> Share:
     """Shares of X^T S, columns in order of rank; 64-bit ring elements if `wide`, else modulo 2^32.
 
     parts: with active security, the widths of each party's columns and of S that are one-hot rows side by side.
@@ -183,7 +183,7 @@ def select(
     choices: RingArray | None,
     one_hot: RingArray | None,
     shape: tuple[int, int, int],
-) -> RingArray:
+) -> Share:
     """Shares of choices[i, s_i, :] (rows x columns), from choices at `owner` and the one-hot of s at `holder`."""
     rows, groups, columns = shape
     if party.rank == owner and (choices is None or choices.shape != shape):
@@ -206,7 +206,7 @@ def _select(
     choices: RingArray | None,
     one_hot: RingArray | None,
     shape: tuple[int, int, int],
-) -> RingArray:
+) -> Share:
     rows, groups, columns = shape
     if party.active:
         fields = party.take("selection", rows, groups, columns, owner, holder)

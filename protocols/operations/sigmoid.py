@@ -59,7 +59,7 @@ from secure_sccvfl.protocols.dealing.party import Party
 from secure_sccvfl.protocols.errors import RangeError
 from secure_sccvfl.protocols.net.transport import Array
 from secure_sccvfl.protocols.operations.arithmetic import Halves, truncate
-from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray, Share
 
 Name = Literal["sigmoid", "tanh", "log_cosh"]
 
@@ -162,7 +162,7 @@ def evaluation(
     else:
         masked = ((flat + fields["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
 
-    def finish(opened: Sequence[Array]) -> RingArray:
+    def finish(opened: Sequence[Array]) -> Share:
         angle_bits = min(period_bits, _ANGLE_BITS)
         if party.active:
             angle = _angle(opened[0], angle_bits)

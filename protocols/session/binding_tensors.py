@@ -25,7 +25,7 @@ from secure_sccvfl.protocols import ring
 from secure_sccvfl.protocols.authentication.shares import Authenticated
 from secure_sccvfl.protocols.errors import ProtocolError, RangeError, Unavailable
 from secure_sccvfl.protocols.operations import arithmetic, banded
-from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray
+from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray, Share
 from secure_sccvfl.protocols.session import tensors
 from secure_sccvfl.protocols.session.tensors import Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
 
@@ -285,9 +285,9 @@ def inner_of(tensor: Any) -> Any:
     return _get(tensor, "_tensor") if type(tensor) is _Tensor else tensor
 
 
-def array_of(shared: Any) -> RingArray:
+def array_of(shared: Any) -> Share:
     """This party's share, as a contiguous array."""
-    array: RingArray | None = shared._array
+    array: Share = shared._array
     if array is not None:
         return array if type(array) is Authenticated or array.flags.c_contiguous else np.ascontiguousarray(array)
     if shared._torch is not None:
@@ -300,7 +300,7 @@ def array_of(shared: Any) -> RingArray:
     return array
 
 
-def share_in(tensor: Any) -> RingArray:
+def share_in(tensor: Any) -> Share:
     """This party's share of a handle or a shared tensor."""
     return array_of(inner_of(tensor))
 
@@ -584,8 +584,9 @@ def _split(function: Callable[..., Any]) -> Any:
     def split(self: Any, split_size: Any, dim: int = 0) -> Any:
         if _rearranged(self, lambda places: places) is None:
             return function(self, split_size, dim=dim)
-        count = len(torch.empty(shape_of(self), device="meta").split(split_size, dim=dim))
-        return tuple(_rearranged(self, lambda p, at=at: p.split(split_size, dim=dim)[at]) for at in range(count))
+        array, places = array_of(self), torch.arange(int(np.prod(shape_of(self)))).reshape(shape_of(self))
+        pieces = torch.split(places, split_size, dim=dim)
+        return tuple(held(array.reshape(-1)[piece.numpy()], bits_in(self)) for piece in pieces)
 
     return split
 

@@ -19,7 +19,7 @@ from secure_sccvfl.protocols import ring
 from secure_sccvfl.protocols.errors import ProtocolError, RangeError
 from secure_sccvfl.protocols.net.transport import Spec
 from secure_sccvfl.protocols.operations.arithmetic import Halves
-from secure_sccvfl.protocols.ring import RingArray
+from secure_sccvfl.protocols.ring import RingArray, Share
 from secure_sccvfl.protocols.session.binding_tensors import bits_in, of, share_in, value_of
 from secure_sccvfl.protocols.session.tensors import Held, Late, Owned, current
 
@@ -206,7 +206,7 @@ class SplitProducts:
         if not self._layout.directions:
             return of(Held(shifts, bits))
 
-        def finish(opened: Sequence[RingArray]) -> RingArray:
+        def finish(opened: Sequence[RingArray]) -> Share:
             chosen, at = fields["sv"], 0
             for number, (_, count) in enumerate(self._layout.selecting):
                 here, name = slice(at, at + count), f"s{number}"

@@ -53,12 +53,13 @@ from secure_sccvfl.protocols.errors import (
 )
 from secure_sccvfl.protocols.net.link import Activity
 from secure_sccvfl.protocols.net.transport import Array, Cost, Spec, Transport
-from secure_sccvfl.protocols.operations import arithmetic, comparison, noise, sigmoid
+from secure_sccvfl.protocols.operations import arithmetic, comparison, inputs, noise, sigmoid
+from secure_sccvfl.protocols.operations.inputs import Groups
 from secure_sccvfl.protocols.operations.noise import NoiseKind
 from secure_sccvfl.protocols.operations.sigmoid import Name as SeriesName
 from secure_sccvfl.protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
 from secure_sccvfl.protocols.records.transcript import Transcript
-from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray, Share
 from secure_sccvfl.protocols.session import binding, binding_tensors, tensors
 from secure_sccvfl.protocols.session.tensors import CURRENT
 
@@ -127,7 +128,7 @@ def _install() -> None:
             _installed = True
 
 
-def tensor_of(elements: RingArray, bits: int) -> Any:
+def tensor_of(elements: Share, bits: int) -> Any:
     """A CrypTen tensor of a share that `share_of` returned: for values saved between sessions."""
     _install()
     array = elements if isinstance(elements, Authenticated) else np.array(elements, copy=None, order="C")
@@ -213,6 +214,11 @@ class Session:
         if self._party is None:
             raise ProtocolError("the session is not open")
         return self._party
+
+    @property
+    def active(self) -> bool:
+        """Whether every opened value is authenticated."""
+        return bool(self._config.active)
 
     @property
     def tall(self) -> Any:
@@ -417,6 +423,16 @@ class Session:
         self.operations["all_ones"] += 1
         return self.wrap(comparison.all_ones(self.party, bits), 0)
 
+    def proven_bits(self, own: Array, widths: Sequence[int], groups: Sequence[Groups] | None = None) -> list[Any]:
+        """Bits that each party knows (rows x its width), by rank, with a proof that they are bits; one round.
+
+        With active security only (protocols/operations/inputs.py). groups: ranges of each party's columns that are
+        one-hot rows. own: the bits of this party.
+        """
+        self.operations["proven_bits"] += 1
+        shares = inputs.proven_bits(self.party, own, len(own), widths, groups)
+        return [self.wrap(share, 0) for share in shares]
+
     def veil(self, columns: int, bits: int) -> Any:
         """Of the last match: zeros where all parties have a record, else uniform ring elements; from the dealer."""
         self.operations["veil"] += 1
@@ -520,7 +536,7 @@ class Session:
         """The releases so far, as in the log."""
         return list(self._desk.chain.entries)
 
-    def wrap(self, elements: RingArray, bits: int) -> Any:
+    def wrap(self, elements: Share, bits: int) -> Any:
         return tensor_of(elements, bits)
 
     @staticmethod

@@ -40,7 +40,7 @@ from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.net.transport import Array
 from secure_sccvfl.protocols.operations import arithmetic, banded, group_table, sigmoid
 from secure_sccvfl.protocols.operations.arithmetic import Halves, Masked
-from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray, Shape
+from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray, Shape, Share
 
 if TYPE_CHECKING:
     from secure_sccvfl.protocols.session.runtime import Session
@@ -307,7 +307,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
             work.append((elements * np.int64(by) if by != 1 else elements, divisor))
             columns.append((sign, term.parts > 1, at))
 
-    def assembled(quotients: Sequence[RingArray]) -> RingArray:
+    def assembled(quotients: Sequence[RingArray]) -> Share:
         if len(quotients) == 1 and not exact and columns[0][2] is None:
             sign, several, _ = columns[0]
             result = quotients[0].sum(axis=0) if several else quotients[0]
@@ -347,7 +347,7 @@ class Owned(Value):
         self.shape = (*lead, sum(width for *_, width in blocks))
         self._inputs: Any = None
 
-    def share(self) -> RingArray:
+    def share(self) -> Share:
         party = current().party
         if party.active:
             if self._inputs is None:

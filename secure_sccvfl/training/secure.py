@@ -40,6 +40,7 @@ from secure_sccvfl.training import secure_steps
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.modules import HeadSpec
+from secure_sccvfl.training.proven import EncodingForm, proven_numbers, proven_rows
 from secure_sccvfl.training.secure_steps import ROOT_BITS, SCALE_BITS, consistency, times
 from secure_sccvfl.training.shared import (
     NO_DRAWS,
@@ -67,6 +68,8 @@ Heads = Sequence[Any]
 """Heads of one kind: `SharedHead`, or modules (`SharedModule`)."""
 Optimizer = SharedOptimizer | SharedGrid | SharedModuleOptimizer
 _TOTAL_BOUND = 2.0**20
+_GRAM_BITS, _GRAM_REACH = 18, 3
+"""Fraction of the rows of a penalty with active security; owners prove that they are below 2^3 in magnitude."""
 _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
 
 
@@ -124,9 +127,12 @@ class SecureEngine:
         outputs: int = 1,
         membership: MembershipMask | None = None,
         classes: bool = False,
+        forms: Sequence[EncodingForm] = (),
     ) -> SharedBatch:
         rank = self.session.rank
         encoded = self._local_rows(encodings)
+        if self.session.active:
+            encoded = self._proven_rows(encoded, forms)
         rows = int(encoded.tensor.size(0)) if isinstance(encoded, SharedRows) else len(encoded)
         if not isinstance(encoded, SharedRows):
             self._learn_widths(encoded.shape[1])
@@ -138,6 +144,14 @@ class SecureEngine:
         if classes:
             return SharedBatch(encoded, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
         return SharedBatch(encoded, ridge[rank], shared)
+
+    def _proven_rows(self, encoded: np.ndarray | SharedRows, forms: Sequence[EncodingForm]) -> SharedRows:
+        if isinstance(encoded, SharedRows) or not forms:
+            raise ProtocolError("active security covers private heads on plain encodings only")
+        self._learn_widths(encoded.shape[1])
+        if self.widths != tuple(form.columns for form in forms):
+            raise ProtocolError("the widths of the parties' encodings are not those of the public description")
+        return proven_rows(self.session, forms, encoded)
 
     def _local_rows(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
         """This party's own block, or the rows that s has selected."""
@@ -193,11 +207,31 @@ class SecureEngine:
         share = 1.0 / len(grams)
         with self.session.measure("gram of tables"):
             own_vectors = np.concatenate([gram[rank].vectors for gram in grams]) * np.sqrt(share)
-            vectors = self._side_by_side(own_vectors, HEAD_BITS)
-            gram = (vectors.t() @ vectors).rescale(MATRIX_BITS)
             within = np.sum([gram_of[rank].within for gram_of in grams], axis=0) * share
-            gram = gram + on_diagonal(self.session, columns, within, MATRIX_BITS)
+            if self.session.active:
+                gram = self._proven_gram(own_vectors, within)
+            else:
+                vectors = self._side_by_side(own_vectors, HEAD_BITS)
+                gram = (vectors.t() @ vectors).rescale(MATRIX_BITS)
+                gram = gram + on_diagonal(self.session, columns, within, MATRIX_BITS)
         return SharedPenalty(NO_DRAWS, gram, tuple(one[rank] for one in directions))
+
+    def _proven_gram(self, own_vectors: np.ndarray, within: np.ndarray) -> Shared:
+        """G as a sum of squares whatever owners give: of vectors, and of roots of covariances, with proven ranges."""
+        columns, ends = self.widths, np.cumsum([0, *self.widths])
+        values, vectors = np.linalg.eigh(within)
+        root = np.zeros((max(columns), len(within)))
+        root[: len(within)] = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        joined = np.concatenate([own_vectors, root])
+        both = proven_numbers(self.session, joined, columns, _GRAM_BITS, _GRAM_REACH)
+        rows, roots = both[: len(own_vectors)], both[len(own_vectors) :]
+        products = [rows.t() @ rows]
+        products += [
+            (roots[:, low:high].t() @ roots[:, low:high]).pad((low, ends[-1] - high, low, ends[-1] - high))
+            for low, high in pairwise(ends.tolist())
+            if high > low
+        ]
+        return crypten.stack(products).sum(0).rescale(MATRIX_BITS)
 
     def with_ranges(self, penalty: SharedPenalty, ranges: Blocks) -> SharedPenalty:
         return replace(penalty, ranges=ranges[self.session.rank])
@@ -402,6 +436,8 @@ class SecureEngine:
             headroom, plain = second_order.headroom_of_private(
                 crypten.cat(parts, dim=1), heads, private.scales, longest, noise.tolerance
             )
+        if private.inverse is not None:
+            headroom = crypten.cat([headroom, private.inverse])
         self._stop_unfinished(headroom)
         shape = (plain.size(0), plain.size(1))
         plain = plain + second_order.noise_of_heads(self.session, noise.kind, noise.output, shape, HEAD_BITS)

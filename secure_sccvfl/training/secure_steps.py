@@ -30,7 +30,7 @@ import torch
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.protocols.dealing.tuples import Request
-from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError
 from secure_sccvfl.protocols.operations.sigmoid import FINE_BOUND
 from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
 from secure_sccvfl.protocols.session.runtime import Session, crypten
@@ -70,6 +70,7 @@ from secure_sccvfl.training.grid import (
     scales,
 )
 from secure_sccvfl.training.modules import HeadSpec, decays, with_weights
+from secure_sccvfl.training.proven import proven_numbers
 from secure_sccvfl.training.shared import (
     Scaled,
     SharedBatch,
@@ -97,6 +98,10 @@ _GRADIENT_BITS, _FEW_ROWS = 20, 1 << 15
 
 A sum over rows of activations (24 bits) times gradients must stay below 2^62.
 """
+_REACH = 10
+"""With active security owners prove that scales and directions are below 2^10 in magnitude."""
+_INVERSE_ERROR = 2.0**-8
+"""How far 1 / s of an owner times its s may be below 1, with active security."""
 _DIVIDED_BITS = 34
 """Of gradients and weights before they are divided by a public number: the divisor is then precise to 2^-14."""
 
@@ -165,7 +170,11 @@ def _plan(grid: Grid, columns: int) -> Plan:
 
 def _over_all(session: Session, widths: Sequence[int], own_values: np.ndarray, bias: np.ndarray, bits: int) -> Shared:
     """Vectors (rows) over the columns of all parties, and public values for the bias."""
-    return crypten.cat([side_by_side(session, widths, own_values, bits), session.public(bias[:, None], bits)], dim=1)
+    if session.active:
+        values = proven_numbers(session, own_values, widths, bits, _REACH)
+    else:
+        values = side_by_side(session, widths, own_values, bits)
+    return crypten.cat([values, session.public(bias[:, None], bits)], dim=1)
 
 
 def _vectors(
@@ -188,6 +197,8 @@ def _vectors(
 
     directions = () if penalty is None else penalty.directions
     scaled = np.array([direction * scale for direction in directions])
+    if session.active:
+        return _proven_vectors(spread, scale, scaled, penalty, bias_ridge)
     held = spread(ridge * scale**2, np.full(1, bias_ridge), RIDGE_BITS)[0]
     if penalty is not None and penalty.ranges is not None:
         block = on_diagonal(session, widths, penalty.ranges * np.outer(scale, scale), RIDGE_BITS)
@@ -197,6 +208,21 @@ def _vectors(
         spread(scaled, np.zeros(len(directions)), VECTOR_BITS) if directions else None,
         held,
     )
+
+
+def _proven_vectors(
+    spread: Callable[[np.ndarray, np.ndarray, int], Shared],
+    scale: np.ndarray,
+    directions: np.ndarray,
+    penalty: SharedPenalty | None,
+    ridge: float,
+) -> Scales:
+    """`_vectors` of a private head, with ranges proven by owners; ridge s^2 is computed from s."""
+    if penalty is not None and penalty.ranges is not None:
+        raise ProtocolError("active security does not cover the range penalty: leave out kappa")
+    scales_of_all = spread(scale, np.ones(1), VECTOR_BITS)[0]
+    rows = spread(directions, np.zeros(len(directions)), VECTOR_BITS) if len(directions) else None
+    return Scales(scales_of_all, rows, (scales_of_all.square() * ridge).rescale(RIDGE_BITS))
 
 
 def _with_ones(
@@ -259,6 +285,9 @@ def prepared(
     if noise is not None and curvatures.tilt is not None:
         unscale = _over_all(session, widths, 1.0 / scale[None], np.ones(1), VECTOR_BITS)[0]
         private = SharedNoise(noise, curvatures.tilt, crypten.stack([unscale, vectors.scale]))
+        if session.active:
+            inverse = (unscale * vectors.scale).rescale(VECTOR_BITS)
+            private = replace(private, inverse=(inverse - (1 - _INVERSE_ERROR)).with_fraction(0))
     if curvatures.gradient is not None:
         begun = (None, curvatures.gradient, session.tall.public(np.zeros((batch.rows, len(grid))), LOGIT_BITS))
     parts = tuple((part, list[Request]()) for part in ranges)

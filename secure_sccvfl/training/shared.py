@@ -173,11 +173,15 @@ class SharedOptimizer:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedNoise:
-    """Of private heads: public numbers of their noise; shares of it in the gradient, and of 1 / s and s (rows)."""
+    """Of private heads: public numbers of their noise; shares of it in the gradient, and of 1 / s and s (rows).
+
+    inverse: with active security, what is negative where an owner's 1 / s is too small for its s.
+    """
 
     noise: HeadNoise
     tilt: Shared
     scales: Shared
+    inverse: Shared | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -212,6 +216,18 @@ def share_held(session: Session, values: AtHolder, holder: int, shape: tuple[int
     if values is None:
         raise ValueError("the holder of the label or of s needs it")
     return session.share(np.asarray(values).reshape(shape), owner=holder, shape=shape, bits=bits)
+
+
+def proven_held(session: Session, values: AtHolder, holder: int, shape: tuple[int, int]) -> Shared:
+    """One party's bits, with a proof (`Session.proven_bits`); several columns are one-hot rows."""
+    own = np.zeros((shape[0], 0), np.int64)
+    if session.rank == holder:
+        if values is None:
+            raise ValueError("the holder of the label or of s needs it")
+        own = np.asarray(values).reshape(shape).astype(np.int64)
+    groups = [[(0, shape[1])] if rank == holder and shape[1] > 1 else [] for rank in range(session.parties)]
+    widths = [shape[1] if rank == holder else 0 for rank in range(session.parties)]
+    return session.proven_bits(own, widths, groups)[holder]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -291,11 +307,15 @@ def share_label(session: Session, label: AtHolder, holder: int, shape: tuple[int
     Several numbers a record are shared as they are.
     """
     columns = label if label is None or shape[1] == 1 or np.ndim(label) == 2 else one_hot(label, shape[1])
+    if session.active:
+        return proven_held(session, columns, holder, shape).rescale(bits)
     return share_held(session, columns, holder, shape, bits)
 
 
 def share_groups(session: Session, codes: AtHolder, holder: int, shape: tuple[int, int]) -> Shared:
     """The one-hot of a protected attribute (rows x groups), whole numbers."""
+    if session.active:
+        return proven_held(session, None if codes is None else one_hot(codes, shape[1]), holder, shape)
     return share_held(session, None if codes is None else one_hot(codes, shape[1]), holder, shape, 0)
 
 

@@ -78,6 +78,7 @@ from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, Engine, 
 from secure_sccvfl.training.grid import Bounds, Grid, sampled_rows
 from secure_sccvfl.training.model import Hooks, Model, Problem, State, Trial, with_leak
 from secure_sccvfl.training.modules import MODULE_MOMENTUM, MODULE_RATE
+from secure_sccvfl.training.proven import forms_of
 
 EDITED_ROWS = 20_000
 Phase = Callable[[str], AbstractContextManager[None]]
@@ -187,11 +188,17 @@ class Trainer:
     def _encode(self, part: Part) -> Blocks:
         return {p.rank: p.cleared(self.encoders[p.rank](p.inputs)) for p in part.parties}
 
-    def bind(self, encodings: Any, part: Part) -> Any:
-        """A batch of these encodings. A private head of classes needs the label as a class."""
+    def bind(self, encodings: Any, part: Part, dropped: Sequence[str] | None = None) -> Any:
+        """A batch of these encodings. A private head of classes needs the label as a class.
+
+        dropped: features that are left out; by default those of this trainer.
+        """
         ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
         classes = self.config.private and self.task != "regression"
-        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.membership, classes)
+        plain = self.config.private and all(isinstance(one, PlainEncoder) for one in self.encoders.values())
+        left_out = self.dropped if dropped is None else dropped
+        forms = forms_of([self.layouts[rank] for rank in sorted(self.layouts)], left_out) if plain else ()
+        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.membership, classes, forms)
 
     def columns(self, rank: int) -> int:
         return self.encoders[rank].columns
@@ -666,7 +673,7 @@ class Trainer:
         roles = counterfactuals.assignment.roles
         names, parties = [*roles.dropped, *roles.edited], self.train.parties
         kept = {p.rank: without(self.encoders[p.rank], names, p.with_record.inputs) for p in parties}
-        rows = self.bind({p.rank: p.cleared(kept[p.rank](p.inputs)) for p in parties}, self.train)
+        rows = self.bind({p.rank: p.cleared(kept[p.rank](p.inputs)) for p in parties}, self.train, names)
         head = self._private_head(rows, plain, grid, replace(noise, seed=~noise.seed))
         yield self.engine.blanked(head, {rank: reached(of, names) for rank, of in self.layouts.items()})
 
