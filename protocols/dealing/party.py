@@ -43,6 +43,7 @@ from secure_sccvfl.protocols.dealing import verification
 from secure_sccvfl.protocols.dealing.dealer import TupleSource
 from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES, KeyAgreement, Stream, fresh_key
 from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import PeerError, ProtocolError
 from secure_sccvfl.protocols.net.link import as_bytes
 from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
@@ -74,7 +75,7 @@ class Party:
     """One party's keys, transport and tuples, on which the protocols of this package run."""
 
     def __init__(
-        self, transport: Transport, keys: dict[int, bytes], active: bool = False, mac_key: int | None = None
+        self, transport: Transport, keys: dict[int, bytes], active: bool = False, mac_key: MacKey | None = None
     ) -> None:
         """mac_key: this party's part of the MAC key, if it uses a model that was trained under one."""
         self.transport, self.active = transport, active
@@ -88,9 +89,13 @@ class Party:
         """What was opened since the last check, in a session with active security."""
         self.proofs = verification.Proofs()
         if active:
-            self.mac_key = int(self.local.draw().elements((1,), np.uint64)[0]) if mac_key is None else mac_key
-            transport.exchange("mac key", {transport.parties: [np.array([self.mac_key], np.uint64)]}, {})
+            key = MacKey(int(self.local.draw().elements((1,), np.uint64)[0])) if mac_key is None else mac_key
+            transport.exchange("mac key", {transport.parties: [key.words()]}, {})
             self._begin_chains()
+            if mac_key is None:
+                pair = self.take("uniform", (1,), None)["a"].pair
+                key = MacKey.of([key.part, pair.lo[0, 0], pair.lo[1, 0], pair.hi[1, 0]])
+            self.mac_key = key
 
     @property
     def adds_public(self) -> bool:
@@ -248,7 +253,7 @@ class Party:
         total = mine
         for low, high in self.broadcast(f"{step}: sums", [mine.lo, mine.hi], specs).values():
             total = total + Wide(low, high)
-        difference = Wide(sums.lo[1], sums.hi[1]) - total.scaled(self.mac_key) + self._wide_zero(rows)
+        difference = Wide(sums.lo[1], sums.hi[1]) - total.scaled(self.mac_key.part) + self._wide_zero(rows)
         salt = self.local.draw().elements((32,), np.uint8)
         committed = np.frombuffer(verification.commitment(self.rank, salt.tobytes(), difference), np.uint8)
         promised = self.broadcast(

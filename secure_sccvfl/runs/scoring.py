@@ -27,6 +27,7 @@ from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.config import ACTIVE, SEMI_HONEST, ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
@@ -141,7 +142,7 @@ class ModelJob:
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options, self.rank, self.parties = RunOptions.of(config.options), rank, len(config.parties)
-        self.mac_key: int | None = None
+        self.mac_key: MacKey | None = None
         if not self.options.session.model:
             raise ConfigError("name the run whose model is to be used (--model RUN)")
 

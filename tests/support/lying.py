@@ -19,7 +19,8 @@ import numpy as np
 from secure_sccvfl.protocols.config import ACTIVE, SessionConfig
 from secure_sccvfl.protocols.dealing.dealer import Dealer
 from secure_sccvfl.protocols.dealing.party import agree_on_keys
-from secure_sccvfl.protocols.errors import PeerError, PeerLate, PeerStopped, ProtocolError, reason_for_peers
+from secure_sccvfl.protocols.dealing.verification import MacKey
+from secure_sccvfl.protocols.errors import PeerError, PeerLate, PeerStopped, reason_for_peers
 from secure_sccvfl.protocols.net.transport import Array, Meter, Spec, describe
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
@@ -84,7 +85,9 @@ class InMemory:
         for peer, specs in receive.items():
             described, received[peer] = self._get(peer, step, _DATA)
             if described != describe(step, specs):
-                raise PeerError(f"party {peer}", step, f"sent {described[:60]!r} instead of {describe(step, specs)!r}")
+                raise PeerError(
+                    f"party {peer}", step, f"sent {described[:60]!r} instead of {describe(step, specs)!r}"
+                )
         self.meter.add(rounds=int(any(peer < self.parties for peer in (*send, *receive))))
         return received
 
@@ -170,7 +173,15 @@ class Liar:
                 send = {**send, **changed(self._lie, sends, self._last.get(name))}
                 self._trace.lied = any(not _same(send[peer], sends[peer]) for peer in sends)
             self._last[name] = sends
-        return self._inner.exchange(step, send, receive)
+        for peer, arrays in send.items():
+            if peer < self._inner.parties and arrays is not None:
+                self._trace.to_parties += b"".join(one.tobytes() for one in arrays)
+        received = self._inner.exchange(step, send, receive)
+        _, check, last = step.partition(": ")
+        if check:
+            kept = self._trace.received.setdefault(last, [])
+            kept.extend(one.copy() for arrays in received.values() for one in arrays)
+        return received
 
     def send_message(self, peer: int, step: str, message: bytes) -> None:
         name = f"{general(step)} (dealer)"
@@ -233,10 +244,10 @@ def _specs(arrays: Sequence[Array]) -> list[Spec]:
 
 def _swapped(arrays: list[Array]) -> list[Array]:
     """Two arrays, or else two rows."""
-    for one in range(len(arrays)):
-        for other in range(one):
-            if Spec.of(arrays[one]) == Spec.of(arrays[other]) and arrays[one].size:
-                arrays[one], arrays[other] = arrays[other], arrays[one]
+    for at, one in enumerate(arrays):
+        for other in range(at):
+            if Spec.of(one) == Spec.of(arrays[other]) and one.size:
+                arrays[at], arrays[other] = arrays[other], one
                 return arrays
     for one in arrays:
         if one.ndim and len(one) > 1:
@@ -252,7 +263,7 @@ def _flipped(arrays: Sequence[Array], rng: np.random.Generator, added: int, whic
     if not full:
         return [*result, np.ones(1, np.int64)]
     chosen = result[int(rng.choice(full))]
-    words = chosen.reshape(-1).view(f"<u{chosen.dtype.itemsize}")
+    words: Any = chosen.reshape(-1).view(f"<u{chosen.dtype.itemsize}")
     bits = 8 * chosen.dtype.itemsize
     at, shift = int(rng.integers(words.size)), {"low bit": 0, "middle bit": bits // 2, "top bit": bits - 1}[which]
     if added:
@@ -269,6 +280,9 @@ class Trace:
     sent: list[str] = field(default_factory=list)
     sizes: dict[str, list[int]] = field(default_factory=dict)
     given: list[Any] = field(default_factory=list)
+    received: dict[str, list[Array]] = field(default_factory=dict)
+    """In checks, by the last words of the step."""
+    to_parties: bytearray = field(default_factory=bytearray)
     result: Any = None
     error: BaseException | None = None
     lied: bool = False
@@ -286,12 +300,12 @@ def attempt(
     plan: ReleasePlan,
     parties: int,
     lie: Lie | None = None,
-    name: str = "lying parties",
-    mac_keys: Sequence[int] | None = None,
+    name: str | None = "lying parties",
+    mac_keys: Sequence[MacKey] | None = None,
 ) -> list[Trace]:
     """A session with active security in which one party lies, or none; what each process did, the dealer last.
 
-    Its randomness depends on the name alone.
+    Its randomness depends on the name alone; without one it is fresh. mac_keys: of the model that is used.
     """
     addresses = tuple(f"127.0.0.1:{7000 + rank}" for rank in range(parties))
     config = SessionConfig(parties=addresses, options={"security": ACTIVE})
@@ -315,7 +329,7 @@ def attempt(
     def dealer() -> None:
         transport = InMemory(network, parties, parties)
         try:
-            Dealer(transport, agree_on_keys(transport, config), PATIENCE, True).serve()  # type: ignore[arg-type]
+            Dealer(transport, agree_on_keys(transport, config), PATIENCE, True).serve()
             transport.finish()
         except Exception as error:
             traces[parties].error = error
@@ -340,7 +354,7 @@ def _watch(session: Session, trace: Trace) -> None:
         trace.given.append(np.array([announced[key] for key in sorted(announced)]))
         return announced
 
-    session.party.collect_all, session.announce = collecting, announcing  # type: ignore[method-assign]
+    vars(session.party)["collect_all"], vars(session)["announce"] = collecting, announcing
 
 
 def _look_away(session: Session) -> None:
@@ -358,9 +372,12 @@ def _look_away(session: Session) -> None:
         return checking
 
     party = session.party
-    party.verify, party.confirm = careless(party.verify), careless(party.confirm)  # type: ignore[method-assign]
     compared = party.compared
-    party.compared = lambda step, *given: (careless(compared) if step == "end" else compared)(step, *given)  # type: ignore[method-assign,assignment]
+    vars(party).update(
+        verify=careless(party.verify),
+        confirm=careless(party.confirm),
+        compared=lambda step, *given: (careless(compared) if step == "end" else compared)(step, *given),
+    )
 
 
 def verdict(honest: Sequence[Trace], tried: Sequence[Trace], lie: Lie, own_words: bool, late: bool = False) -> str:
@@ -374,7 +391,7 @@ def verdict(honest: Sequence[Trace], tried: Sequence[Trace], lie: Lie, own_words
     if not liar.lied:
         return "nothing changed"
     others = [rank for rank in range(len(tried) - 1) if rank != lie.rank]
-    chosen = own_words and not lie.alone and lie.kind != "to each another"
+    chosen = own_words and (len(others) == 1 or not (lie.alone or lie.kind == "to each another"))
     stopped = [error for rank in others if (error := tried[rank].error) is not None]
     if stopped:
         for rank in others:
