@@ -296,8 +296,8 @@ def test_many_lies_of_every_party_in_every_step(name: str, parties: int, times: 
 
 @pytest.mark.parametrize("step", ["check anchors", *(f"after release result #: {check}" for check in CHECKS)])
 @pytest.mark.parametrize("rank", range(3))
-def test_different_words_of_a_check_to_different_parties_are_noticed(step: str, rank: int) -> None:
-    for kind, alone in (("to each another", False), ("low bit", True), ("top bit", True)):
+def test_other_words_of_a_check_are_noticed_also_if_only_one_party_gets_them(step: str, rank: int) -> None:
+    for kind, alone in (("low bit", False), ("to each another", False), ("low bit", True), ("top bit", True)):
         lie = Lie(rank, step, 0, kind, 12, alone)
         traces = attempt(*JOBS["sums"](3), 3, lie)
         assert verdict(honest("sums", 3), traces, lie, False, True) == "detected"
@@ -399,6 +399,20 @@ def test_only_the_mac_key_of_the_model_is_accepted(parties: int) -> None:
         traces = attempt(*using(saved), parties, mac_keys=[*keys[:-1], other])
         assert "uses another part of the MAC key than the one of its model" in str(traces[-1].error)
         assert all(trace.error and not trace.given and "end" not in trace.sent for trace in traces[:-1])
+
+
+@pytest.mark.parametrize("parties", PARTIES)
+def test_tags_under_another_key_stop_the_session(parties: int) -> None:
+    job, plan = JOBS["sums"](parties)
+
+    def lying(session: Session) -> None:
+        if session.rank == parties - 1:
+            key = session.party.mac_key
+            session.party.mac_key = key._replace(part=key.part ^ 1)
+        job(session)
+
+    traces = attempt(lying, plan, parties)
+    assert all("the MACs of opened values do not verify" in str(trace.error) for trace in traces[:-1])
 
 
 def test_without_the_element_of_the_key_a_party_reads_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
