@@ -11,6 +11,7 @@
     python launch/bench.py wan                                    # at 0, 20 and 100 ms round trip
     python launch/bench.py classes                                # three classes and two
     python launch/bench.py heads                                # a network as the head, and the linear one
+    python launch/bench.py security --blocks 1                    # active security next to semi-honest parties
     python launch/bench.py shards --rows 1000000 --workers 1 2 4    # training in row shards
     python launch/bench.py serve                                  # single decisions at an endpoint
     python launch/bench.py costs --json results/bench-costs.json  # what `sccvfl plan` estimates from
@@ -46,9 +47,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dataset", help="run, rounds, wan: the data set (as of run_mpc.py; default german)")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system or training (default 3)")
-    parser.add_argument("--rows", type=int, nargs="+", help="width: numbers of rows; step, classes, shards: one")
     parser.add_argument(
-        "--columns", type=int, nargs="+", help="width: numbers of features; step, classes, shards: one"
+        "--rows", type=int, nargs="+", help="width: numbers of rows; step, classes, security, shards: one"
+    )
+    parser.add_argument(
+        "--columns", type=int, nargs="+", help="width: numbers of features; step, classes, security, shards: one"
     )
     parser.add_argument(
         "--workers", type=int, nargs="+", help="shards: workers of each party; 0: none (default 0 1 2 4)"
@@ -137,6 +140,7 @@ def _trainings(options: argparse.Namespace) -> Result:
         "classes": lambda: trainings.classes(_one(options, "rows", 10_000), _one(options, "columns", 20)),
         "width": lambda: trainings.width(options.rows or [10_000, 30_000, 100_000], options.columns or [20, 40, 60]),
         "heads": trainings.heads,
+        "security": lambda: trainings.security(_one(options, "rows", 100_000), _one(options, "columns", 20)),
     }
     return trainings.measure(points[options.what](), options.blocks, _tell)
 
@@ -172,6 +176,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
     "wan": (_trainings, "dataset blocks"),
     "classes": (_trainings, "rows columns blocks"),
     "heads": (_trainings, "blocks"),
+    "security": (_trainings, "rows columns blocks"),
     "serve": (_serve, "people"),
     "shards": (_shards, "rows columns workers parties"),
     "costs": (_costs, ""),

@@ -1,7 +1,7 @@
 """`Authenticated`: a party's share of a secret, with its share of a MAC tag; the array that kernels compute with.
 
 A secret x is K + v modulo 2^64. K is public. Party i holds v_i and t_i modulo 2^128, where v = sum v_i and the t_i
-add up to alpha v modulo 2^128. The MAC key alpha = sum alpha_i is known to nobody but the dealer, which deals every
+add up to alpha v modulo 2^112. The MAC key alpha = sum alpha_i is known to nobody but the dealer, which deals every
 v_i with its t_i. Kernels are linear with public coefficients, so they act on v_i, t_i and K alike, and the tag of a
 result is computed without communication. What a party sends is v_i modulo 2^64, plus K at rank 0, as without tags.
 

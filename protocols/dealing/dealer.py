@@ -164,7 +164,7 @@ class Dealer:
             corrections.append(bound.correction(values.pop(name), others))
             shares[receiver][name] = corrections[-1]
         if self._mac_key is not None:
-            corrections.append(self._tags(wanted.fields, shares, draws, receiver, self._mac_key))
+            corrections += self._tags(wanted.fields, shares, draws, receiver, self._mac_key)
         if corrections:
             self._transport.exchange(_step(counter), {receiver: corrections}, {})
         self.made += 1
@@ -180,8 +180,8 @@ class Dealer:
 
     def _tags(
         self, fields: Mapping[str, Field], shares: list[Fields], draws: Sequence[Draw], receiver: int, key: int
-    ) -> Array:
-        """The receiver's tags of all elements of all fields, low and high words; the others draw theirs."""
+    ) -> list[Array]:
+        """The receiver's tags of all elements of all fields, in 64, 32 and 16 bits; the others draw theirs."""
         others = [_drawn_tags(draws[rank], fields) for rank in range(len(draws)) if rank != receiver]
         result, at = np.empty((2, _elements(fields)), np.uint64), 0
         for name, one in fields.items():
@@ -189,7 +189,8 @@ class Dealer:
             tags = [Wide(lo[at:end], hi[at:end]) for lo, hi in others]
             mine = tag_corrections([_unsigned(share[name]).reshape(-1) for share in shares], tags, key)
             result[0, at:end], result[1, at:end], at = mine.lo, mine.hi, end
-        return result
+        high = result[1]
+        return [result[0], high.astype(np.uint32), (high >> np.uint64(32)).astype(np.uint16)]
 
 
 MAC_KEY = Spec("<u8", (4,))
@@ -271,11 +272,12 @@ class TupleSource:
         if counter % self._transport.parties == rank:
             specs = [field.spec for field in wanted.bound.values()]
             if self._active:
-                specs.append(Spec("<u8", (2, _elements(wanted.fields))))
+                specs += [Spec(dtype, (_elements(wanted.fields),)) for dtype in ("<u8", "<u4", "<u2")]
             dealer = self._transport.parties
             received = self._transport.exchange(_step(counter), {}, {dealer: specs})[dealer]
             if self._active:
-                *received, tags = received
+                *received, low, middle, top = received
+                tags = np.stack([low, middle.astype(np.uint64) | top.astype(np.uint64) << np.uint64(32)])
             fields.update(zip(wanted.bound, received, strict=True))
         else:
             fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())

@@ -89,7 +89,8 @@ class Party:
         """What was opened since the last check, in a session with active security."""
         self.proofs = verification.Proofs()
         if active:
-            key = MacKey(int(self.local.draw().elements((1,), np.uint64)[0])) if mac_key is None else mac_key
+            fresh = int(self.local.draw().elements((1,), np.uint64)[0]) & verification.KEY_MASK
+            key = MacKey(fresh) if mac_key is None else mac_key
             transport.exchange("mac key", {transport.parties: [key.words()]}, {})
             self._begin_chains()
             if mac_key is None:
@@ -254,6 +255,7 @@ class Party:
         for low, high in self.broadcast(f"{step}: sums", [mine.lo, mine.hi], specs).values():
             total = total + Wide(low, high)
         difference = Wide(sums.lo[1], sums.hi[1]) - total.scaled(self.mac_key.part) + self._wide_zero(rows)
+        difference = verification.without_top(difference)
         salt = self.local.draw().elements((32,), np.uint8)
         committed = np.frombuffer(verification.commitment(self.rank, salt.tobytes(), difference), np.uint8)
         promised = self.broadcast(
@@ -269,6 +271,7 @@ class Party:
             if verification.commitment(peer, their_salt.tobytes(), theirs) != promised[peer][0].tobytes():
                 raise PeerError(f"party {peer}", step, "sent another sum of tags than it had committed to")
             difference = difference + theirs
+        difference = verification.without_top(difference)
         if difference.lo.any() or difference.hi.any():
             raise verification.failed(step)
         fits = total.lo == expected
@@ -278,8 +281,8 @@ class Party:
     def _wide_zero(self, count: int) -> Wide:
         """A share of zeros modulo 2^128."""
         share = Wide.zeros((count,))
-        for rank, stream in self._zeros.items():
-            low, high = stream.draw().elements((2, count), np.uint64)
+        for rank in self.others:
+            low, high = self._zeros[rank].draw().elements((2, count), np.uint64)
             share = share + Wide(low, high) if rank > self.rank else share - Wide(low, high)
         return share
 
@@ -350,14 +353,6 @@ class Party:
         for rank, arrays in received.items():
             sent |= zip(theirs[rank], arrays, strict=True)
         return sent
-
-    def prove_bits(self, owner: int, opened: RingArray, mask: Any, squares: Any) -> None:
-        """Let the next check prove that a block opened + mask of an owner consists of 0 and 1. Nothing is opened.
-
-        x^2 - x = O^2 - O + (2 O - 1) A + A^2 for x = O + A is linear in what the dealer shared, and 0 and 1 are the
-        only solutions of x^2 = x modulo 2^64.
-        """
-        self.proofs.claim_zero(owner, mask * (2 * opened - 1) + squares + (opened * opened - opened))
 
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
         """Send a masked array that only `owner` holds to all others in one round."""

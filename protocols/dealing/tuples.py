@@ -162,11 +162,10 @@ def shared_bit(shape: Shape) -> Recipe:
     return Recipe({"u": Field(shape)}, {"a": Field(shape)}, lambda free, masks: {"a": free["u"] & 1})
 
 
-def proven_bits(shapes: tuple[Shape, ...]) -> Recipe:
-    """a0, a1, ...: masks of every party for bits that it knows, and their squares for a proof."""
-    free = {f"a{rank}": Field(shape, owner=rank) for rank, shape in enumerate(shapes)}
-    bound = {f"{name} squared": Field(field.shape) for name, field in free.items()}
-    return Recipe(free, bound, lambda free, masks: {f"{name} squared": mask * mask for name, mask in free.items()})
+def owned_bits(shapes: tuple[Shape, ...]) -> Recipe:
+    """a0, a1, ...: random bits, each block known to the party of its number."""
+    free = {f"a{rank}": Field(shape, "|u1", owner=rank, bits=True) for rank, shape in enumerate(shapes)}
+    return Recipe(free, {}, lambda free, masks: {})
 
 
 def truncation(shape: Shape, divisor: int) -> Recipe:
@@ -335,21 +334,6 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
     return Recipe(free, {"c": Field((sum(widths), groups), dtype)}, compute)
 
 
-def proven_cross(rows: int, widths: Shape, groups: int, holder: int) -> Recipe:
-    """As `cross`, with columns of every party, and the squares of all masks for a proof that the blocks are bits."""
-    free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths) if width}
-    free["b"] = Field((rows, groups), owner=holder)
-    bound = {"c": Field((sum(widths), groups))} | {
-        f"{name} squared": Field(field.shape) for name, field in free.items()
-    }
-
-    def compute(free: Fields, masks: Masks) -> Fields:
-        blocks = [ring.cross(free[f"a{rank}"], free["b"]) for rank, width in enumerate(widths) if width]
-        return {"c": np.concatenate(blocks)} | {f"{name} squared": mask * mask for name, mask in free.items()}
-
-    return Recipe(free, bound, compute)
-
-
 def noise(shape: Shape, sigma: float) -> Recipe:
     """e: discrete Gaussian noise that no party knows."""
     return Recipe({}, {"e": Field(shape)}, lambda free, masks: {"e": discrete_gaussian(sigma, shape)})
@@ -491,12 +475,11 @@ def split_step(
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
-        *(bilinear, scaled_bilinear, square, bit_and, bit, shared_bit, proven_bits, truncation),
+        *(bilinear, scaled_bilinear, square, bit_and, bit, shared_bit, owned_bits, truncation),
         *(comparison, digits, trig, lifting, mask, band_matmul, band_grams, doubling, stack_matmul),
         *(
             selection,
             cross,
-            proven_cross,
             noise,
             uniform,
             zeros,

@@ -13,7 +13,7 @@ continue, or an honest party stops. Nobody learns anything but whether the check
 | 4, sums of tags | z_i = Z_i + 2^64 tag_i(rho) - alpha_i P + a zero share modulo 2^128; the salt | 16 ROWS + 32 |
 
 Z_i are the same subset sums of t_i, and P = sum P_i. Each party checks that P is the subset sum of D - K modulo 2^64
-in every row, the commitments, and that the z_i add up to 0 modulo 2^128.
+in every row, the commitments, and that the z_i add up to 0 modulo 2^112.
 
 Why it is secure. *Coin.* A party sends its link only when it has received every message that is checked. Links are
 fixed when the session begins, and the coin is a hash of the links of all, so nobody can predict it if one party is
@@ -21,13 +21,13 @@ honest. *Errors.* Let e_k be the errors of the opened words that an honest party
 their subset sum is 0 with probability 1/2 at most: among the elements with the lowest nonzero bit of all e_k, one is
 in the row with probability 1/2, whatever the others are. So all ROWS sums are 0 with probability 2^-ROWS at most.
 Otherwise P, which must fit D, differs from the true sum by some d that is not 0 modulo 2^64. Then the z_i add up to 0
-only if those who deviate guess alpha_j d modulo 2^128 for an honest j. As d has a 1 among its low 64 bits, this
-determines alpha_j, which is uniform on 64 bits: 2^-64. They cannot wait for z_j, which is committed to. Random
+only if those who deviate guess alpha_j d modulo 2^112 for an honest j. As d has a 1 among its low 64 bits, this
+determines alpha_j, which is uniform on 48 bits: 2^-48. They cannot wait for z_j, which is committed to. Random
 coefficients of 64 bits instead of subset sums would be wrong: an error in the top bit would pass half of the time.
 *Privacy.* The low words of P follow from opened words and the coin; its high words are uniform because of rho; z_i is
 uniform given that their sum is 0. If a check fails, the sum of the z_i reveals alpha, so the session ends.
 
-Escape probability of a run with n checks: n (2^-48 + 2^-64), and 2^-128 for collisions of SHA-256.
+Escape probability of a run with n checks: n (2^-48 + 2^-48), and 2^-128 for collisions of SHA-256.
 """
 
 from __future__ import annotations
@@ -72,12 +72,15 @@ class MacKey(NamedTuple):
 
 
 def fits_elements(keys: Sequence[MacKey]) -> bool:
-    """Whether the parties' parts are those under which their element has its tag; parts of new keys have none."""
+    """Whether the parties' parts are those under which their element has its tag; with new ones it is 0, without."""
     value, tag = sum(key.value for key in keys), sum(key.tag for key in keys)
-    return (tag - sum(key.part for key in keys) * value) % (1 << 128) == 0
+    short = all(key.part <= KEY_MASK for key in keys)
+    return short and (tag - sum(key.part for key in keys) * value) % (1 << TAG_BITS) == 0
 
 
 ROWS = 48
+KEY_MASK, TAG_BITS = (1 << 48) - 1, 112
+"""Parts of the MAC key have 48 bits, and tags count modulo 2^112: the dealer sends 14 bytes for each."""
 LINKS = 1 << 13
 """Checks of a session at most."""
 MOST_PENDING = 1 << 21
@@ -144,6 +147,11 @@ class Proofs:
 
 def commitment(rank: int, salt: bytes, sums: Wide) -> bytes:
     return hashlib.sha256(b"sums of tags %d " % rank + salt + sums.lo.tobytes() + sums.hi.tobytes()).digest()
+
+
+def without_top(sums: Wide) -> Wide:
+    """Modulo 2^112: the bits above are not those of a tag, and nobody may see them."""
+    return Wide(sums.lo, sums.hi & np.uint64(KEY_MASK))
 
 
 def failed(step: str) -> PeerError:

@@ -58,7 +58,7 @@ def _negative_by_addition(party: Party, flat: Any) -> Any:
     """`negative` with bits that are shared by addition, so that they have tags as all ring elements do.
 
     A one-hot row of a digit is linear in its entries, so comparing a public digit with it is a sum. Joining takes
-    products of ring elements: 6 rounds, 16 bytes for each of 30 products of a value.
+    products of ring elements: 6 rounds, 24 bytes for each of 15 pairs of products of a value.
     """
     fields = party.take("digits", flat.size)
     (opened,) = party.open_masked("compare", [flat + fields["r"]])
@@ -68,11 +68,9 @@ def _negative_by_addition(party: Party, flat: Any) -> Any:
     values, rows = np.arange(16), fields["digits"]
     less, equal = ((rows * chosen.astype(np.int64)).sum(2) for chosen in (values > digit, values == digit))
     while less.shape[1] > 1:
-        both = np.concatenate([less[:, 1::2], equal[:, 1::2]], axis=1)
-        high = equal[:, 0::2]
-        joined = arithmetic.bilinear(party, "mul", np.concatenate([high, high], axis=1), both)
-        half = high.shape[1]
-        less, equal = less[:, 0::2] + joined[:, :half], joined[:, half:]
+        both = np.stack([less[:, 1::2], equal[:, 1::2]], axis=1)
+        joined = arithmetic.bilinear(party, "mul", equal[:, None, 0::2], both)
+        less, equal = less[:, 0::2] + joined[:, 0], joined[:, 1]
     # less xor top xor the top bit of c, where less and top are shared bits
     less, top = less[:, 0], fields["top"]
     product = arithmetic.bilinear(party, "mul", less, top)
@@ -106,7 +104,7 @@ def all_ones(party: Party, bits: Bits) -> Share:
 
 
 def _all_ones_by_addition(party: Party, bits: Bits) -> Any:
-    """`all_ones` with tags. A round more for each party; every party proves that its own bits are bits."""
+    """`all_ones` with tags. A round more for each party."""
     rows, columns = bits.shape
     whole, *others = inputs.proven_bits(party, bits.astype(np.int64), rows, [columns] * party.parties)
     for one in others:

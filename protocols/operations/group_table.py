@@ -57,16 +57,12 @@ def group_table(
     groups: int,
     one_hot: Rows | None,
     wide: bool,
-    parts: tuple[Sequence[Sequence[int]], Sequence[int]] = ((), ()),
 ) -> Share:
-    """Shares of X^T S, columns in order of rank; 64-bit ring elements if `wide`, else modulo 2^32.
-
-    parts: with active security, the widths of each party's columns and of S that are one-hot rows side by side.
-    """
+    """Shares of X^T S, columns in order of rank; 64-bit ring elements if `wide`, else modulo 2^32."""
     if (one_hot is None) == (party.rank == holder):
         raise ProtocolError("only the holder gives the groups of the records")
     if party.active:
-        return _authenticated_table(party, rows, widths, block, holder, groups, one_hot, parts)
+        raise ProtocolError("active security covers sums by group of proven bits only")
     dtype = "<i8" if wide else "<i4"
     sent = tuple(0 if rank == holder else width for rank, width in enumerate(widths))
     per_row = np.dtype(dtype).itemsize * (sum(widths) + groups)
@@ -102,59 +98,6 @@ def group_table(
         others = np.concatenate([np.arange(bounds[r], bounds[r + 1]) for r, width in enumerate(sent) if width])
         table[others] += fields["c"]
     return table
-
-
-def _authenticated_table(
-    party: Party,
-    rows: int,
-    widths: Sequence[int],
-    block: Rows,
-    holder: int,
-    groups: int,
-    one_hot: Rows | None,
-    parts: tuple[Sequence[Sequence[int]], Sequence[int]],
-) -> Any:
-    """`group_table` with tags. All blocks go to all parties under masks, and are proven to be one-hot rows.
-
-    X^T S = O^T S' + O^T B + A^T S' + A^T B for X = O + A and S = S' + B, with O and S' open; the dealer shares A^T B.
-    A round for each chunk.
-    """
-    per_row = 8 * (sum(widths) + groups)
-    chunks = max(1, math.ceil(rows * per_row / CHUNK_BYTES))
-    size = math.ceil(rows / chunks)
-    table, owners = party.nothing((sum(widths), groups)), [rank for rank, width in enumerate(widths) if width]
-    names = {**{f"a{rank}": (rank, widths[rank]) for rank in owners}, "b": (holder, groups)}
-    for number in party.tuples.repeat(chunks):
-        part = slice(number * size, min(rows, (number + 1) * size))
-        fields = party.take("proven_cross", size, tuple(widths), groups, holder)
-        values = {f"a{party.rank}": _padded(block(part), size, widths[party.rank], "<i8")}
-        if one_hot is not None:
-            values["b"] = _padded(one_hot(part), size, groups, "<i8")
-        masked = party.masked_blocks("group table", names, size, fields, values)
-        for name, (owner, _) in names.items():
-            pieces = parts[1] if name == "b" else parts[0][owner]
-            prove_one_hot(party, owner, masked[name], fields[name], fields[f"{name} squared"], pieces, part)
-        opened = np.concatenate([masked[f"a{rank}"] for rank in owners], axis=1)
-        mask = np.concatenate([fields[f"a{rank}"] for rank in owners], axis=1)
-        table += fields["c"]
-        table += ring.matmul(opened.T, fields["b"])
-        table += ring.matmul(mask.T, masked["b"])
-        table += ring.cross(opened, masked["b"])
-    return table
-
-
-def prove_one_hot(
-    party: Party, owner: int, opened: RingArray, mask: Any, squares: Any, widths: Sequence[int], rows: slice
-) -> None:
-    """Let the next check prove that an owner's block opened + mask is of one-hot rows, `widths` side by side.
-
-    Nothing is opened for it. Rows after the last record are zeros.
-    """
-    party.prove_bits(owner, opened, mask, squares)
-    whole, low, present = mask + opened, 0, np.arange(len(opened)) < rows.stop - rows.start
-    for width in widths:
-        party.proofs.claim_zero(owner, whole[:, low : low + width].sum(1) - present)
-        low += width
 
 
 def lifted(table: Array) -> tuple[RingArray, int]:

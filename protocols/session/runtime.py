@@ -166,6 +166,8 @@ class Session:
         self.openings = tensors.Openings(self)
         self.operations: Counter[str] = Counter()
         """How often each operator of CrypTen was called."""
+        self.committed: dict[tuple[int, str], Any] = {}
+        """With active security: tensors of training records that owners have proven, by owner and name."""
         self.shards: RowShards | None = None
         """The workers of this party, if tensors with a row for each record lie in shards."""
 
@@ -609,7 +611,7 @@ def _plain(total: RingArray, bits: int) -> torch.Tensor:
     return torch.from_numpy(total if bits == 0 else ring.decode(total, bits))
 
 
-def share_of(value: Any) -> RingArray:
+def share_of(value: Any) -> Share:
     return binding_tensors.share_in(value)
 
 

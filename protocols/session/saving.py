@@ -41,7 +41,8 @@ def save_share(tensor: Any) -> Saved:
     """
     share = share_of(tensor)
     if not isinstance(share, Authenticated):
-        return share.copy()
+        plain: Saved = share.copy()
+        return plain
     key = [np.full(share.shape, word, np.uint64) for word in current().party.mac_key.words()]
     (value, tag), (value_high, tag_high) = share.pair.lo, share.pair.hi
     return np.stack([value, value_high, tag, tag_high, share.offset, *key])

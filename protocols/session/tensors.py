@@ -539,11 +539,7 @@ def group_sums(columns: Value, groups: Value, bound: float) -> Held:
     block, member = partial(values.of, party.rank), partial(one_hot.of, holder) if party.rank == holder else None
     rows, count = groups.shape
     widths = values.widths(party.parties)
-    pieces = [[width for owner, _, width in values.blocks if owner == rank] for rank in range(party.parties)]
-    parts = [width for *_, width in one_hot.blocks]
-    table = group_table.group_table(
-        party, rows, widths, block, holder, count, member, bound >= _SHORT_SUM, (pieces, parts)
-    )
+    table = group_table.group_table(party, rows, widths, block, holder, count, member, bound >= _SHORT_SUM)
     return Held(*group_table.lifted(table))
 
 

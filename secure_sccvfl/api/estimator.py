@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from secure_sccvfl.api.figures import along_lambda, as_column, certified_figures, distinct, with_intervals
 from secure_sccvfl.api.frames import as_frame, infer_feature
-from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected, Task
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.groups import MOST_GROUPS
@@ -30,7 +29,7 @@ from secure_sccvfl.evaluation.certified import base_logits, certified_records, p
 from secure_sccvfl.evaluation.counterfactual_models import MIN_GROUP
 from secure_sccvfl.evaluation.methods import with_inputs
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
-from secure_sccvfl.evaluation.scoring import Predictor, ScoringSet, evaluate, flat, stability
+from secure_sccvfl.evaluation.scoring import Predictor, ScoringSet, evaluate, flat, one_thread, stability
 from secure_sccvfl.models.encoders import Encoder, fit_encoder
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
@@ -114,9 +113,7 @@ class _Fitted:
         parties = make_parties(data)
         predict, given = self.predictor(parties), (scoring.label, scoring.codes, scoring.task)
         figures = flat(evaluate(predict, scoring.inputs, *given, scoring.counterfactuals, scoring.nulls))
-        edited = {f"fr_{name}": of for name, of in scoring.counterfactuals.items()}
-        edited |= {f"fr_null_{name}": of for name, of in scoring.nulls.items()}
-        table = with_intervals(figures, predict(scoring.inputs), *given, edited)
+        table = with_intervals(scoring, figures, predict(scoring.inputs), {})
         certificate = self.certificate(parties, scoring.task)
         return pd.concat([table, certified_figures(certificate, scoring.codes, data.protected[0].groups)])
 

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
-from secure_sccvfl.evaluation.scoring import group_table
+from secure_sccvfl.evaluation.scoring import ScoringSet, group_table
 from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, RATES, Z95, wilson
 from secure_sccvfl.training.plain import losses
 
@@ -86,14 +85,12 @@ def gap_interval(groups: list[dict[str, float]], rates: tuple[str, ...]) -> Inte
 
 
 def with_intervals(
-    figures: Mapping[str, float],
-    logits: np.ndarray,
-    label: np.ndarray,
-    codes: np.ndarray,
-    task: Task,
-    edited: Mapping[str, Counterfactuals],
+    scoring: ScoringSet, figures: Mapping[str, float], logits: np.ndarray, own: Mapping[str, Counterfactuals]
 ) -> pd.DataFrame:
-    """The figures of `SHOWN` that were scored on these records, in its order. edited: by name of a flip rate."""
+    """The figures of `SHOWN` that were scored on these records, in its order. own: counterfactuals of the model."""
+    label, codes, task = scoring.label, scoring.codes, scoring.task
+    edited = {f"fr_{name}": of for name, of in {**scoring.counterfactuals, **own}.items()}
+    edited |= {f"fr_null_{name}": of for name, of in scoring.nulls.items()}
     mean = mean_interval(losses(logits, label, task))
     if task == "regression":
         rows = {"rmse": Interval(figures["rmse"], math.sqrt(mean.low), math.sqrt(mean.high))}

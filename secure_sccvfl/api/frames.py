@@ -15,14 +15,14 @@ import pandas as pd
 
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.drafts import FEW_VALUES, MOST_CATEGORIES, in_order
-from secure_sccvfl.data.features import GAPS, CellProblem, DataError, Feature, refuse
+from secure_sccvfl.data.features import GAPS, DataError, Feature, refuse
 from secure_sccvfl.data.files import (
     Reader,
     Tables,
-    absent,
     check_description,
     check_table,
     description_text,
+    look_at,
     read_whole,
 )
 from secure_sccvfl.data.groups import factors_of
@@ -224,19 +224,9 @@ def _dictionary(
 def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
     """Cells of new records, party by party; a missing column or a value out of range raises DataError."""
     frame = as_frame(frame, "the table of new records")
-    problems: list[CellProblem] = []
-    tables = []
-    for features in parties:
-        looked = [
-            feature.look(frame[feature.name])
-            if feature.name in frame
-            else (np.full(len(frame), math.nan), [absent(feature.name, "the frame", frame)])
-            for feature in features
-        ]
-        problems += [odd for _, all_odd in looked for odd in all_odd]
-        tables.append(np.column_stack([values for values, _ in looked]))
-    refuse("new records", problems, frame.index)
-    return tables
+    looked = [look_at(features, frame, "the frame") for features in parties]
+    refuse("new records", [problem for _, problems in looked for problem in problems], frame.index)
+    return [values for values, _ in looked]
 
 
 def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.DataFrame]:

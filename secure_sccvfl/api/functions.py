@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from secure_sccvfl.api.frames import Entry, Holder, read_frames, to_frames, write_files
-from secure_sccvfl.api.trained import Discovered, TrainedModel, one_thread
+from secure_sccvfl.api.trained import Discovered, TrainedModel
 from secure_sccvfl.config.rules import WEIGHTS
 from secure_sccvfl.config.sections import wire_names
 from secure_sccvfl.data.catalogue import is_benchmark
@@ -23,11 +23,9 @@ from secure_sccvfl.data.files import id_rule, read_description
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import SplitKind, expected_training_records, make_split
-from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
+from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.protocols.config import ConfigError, unknown_name
 from secure_sccvfl.releases.default_budget import default_epsilon
@@ -237,25 +235,11 @@ def discover(
         parts = make_split(whole, "iid", seed)
         if config.holds_out:
             rows = np.sort(np.concatenate([parts.train, parts.test]))
-        part, statistics, owner = part_of(whole, rows), PlainStatistics(noise), whole.owners
-        discovery = Discovery(
-            statistics,
-            part.parties,
-            part.protected,
-            len(whole.features),
-            config,
-            seed,
-            owners=owner,
-            may_be_missing=whole.may_be_missing,
-        )
+        given, owner = (noise, part_of(whole, rows), len(whole.features), config, seed), whole.owners
+        discovery = Discovery.plain(*given, owners=owner, may_be_missing=whole.may_be_missing)
         beyond = discovery.conditional(part_of(whole, parts.validation).parties)
-        noisy_tables: tuple[NoisyTables, ...] = ()
-        assignment: RoleAssignment | None = None
-        for number in range(options.privacy.table_releases + options.privacy.late_table_releases + 1):
-            noisy_tables, assignment = discovery.refresh(number, noisy_tables, assignment, beyond)
-        if assignment is None:
-            raise ConfigError(f"refreshes must be at least 0, not {options.privacy.table_releases}")
-        assignment = discovery.with_confidence(noisy_tables, assignment, beyond)
+        releases = options.privacy.table_releases + options.privacy.late_table_releases + 1
+        assignment = discovery.proposed(releases, beyond)
     lines = [
         {
             "feature": name,

@@ -5,17 +5,14 @@ All columns are in this process. Use it for data that may be pooled, and to try 
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.api.figures import (
     Interval,
@@ -31,34 +28,22 @@ from secure_sccvfl.data.features import DataError, refuse
 from secure_sccvfl.data.groups import read_codes
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.evaluation.certified import certified_records, model_contributions
-from secure_sccvfl.evaluation.counterfactual_models import OWN, Counterfactuals
+from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 from secure_sccvfl.evaluation.coupling_bounds import coupling_scores
 from secure_sccvfl.evaluation.methods import (
     Prepared,
     fitted_model,
     majority,
-    own_rows,
+    own_counterfactuals,
     predictor_of,
     why_not_additive,
 )
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
-from secure_sccvfl.evaluation.scoring import ScoringSet, flat, logits_of
+from secure_sccvfl.evaluation.scoring import ScoringSet, flat, logits_of, one_thread
 from secure_sccvfl.models.certificate import at_first_level, shifts
 from secure_sccvfl.policy.card import USES_S
 from secure_sccvfl.training.model import Model, probabilities
 from secure_sccvfl.training.plain import decisions
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one thread: with small matrices more threads are slower, and change the last digits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -244,11 +229,9 @@ class TrainedModel:
         """Figures of this model, or of the same one at another lambda, with intervals."""
         ready, test, attribute = self.ready, self.ready.split.test, self.ready.data.protected[0]
         scoring, predict, codes = self._scoring, predictor_of(model, self.ready.parties), attribute.codes[test]
-        edited = {f"fr_{name}": of for name, of in {**scoring.counterfactuals, **self._own_edits}.items()}
-        edited |= {f"fr_null_{name}": of for name, of in scoring.nulls.items()}
         figures = flat(scoring.score(predict, self._own_edits))
         logits = logits_of(predict, ready.inputs[test], codes)
-        table = with_intervals(figures, logits, ready.data.label.values[test], codes, ready.data.task, edited)
+        table = with_intervals(scoring, figures, logits, self._own_edits)
         if why_not_additive(model):
             return table
         certificate = self._certificate(model, [party.take(test) for party in ready.parties])
@@ -266,7 +249,4 @@ class TrainedModel:
     @cached_property
     def _own_edits(self) -> dict[str, Counterfactuals]:
         """Test records under the run's own generator."""
-        if not self.ready.roles.named("M"):
-            return {}
-        inputs, target = own_rows(self.ready)
-        return {OWN: Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
+        return own_counterfactuals(self.ready)

@@ -41,13 +41,14 @@ from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, SHOWN
 from secure_sccvfl.audit.attacks.labels import from_example_gradients
 from secure_sccvfl.audit.attacks.view import Columns, Rate, Shown, View, folds
 from secure_sccvfl.audit.finished_run import FinishedRun, Target
-from secure_sccvfl.audit.inference import Inference, balanced, dependence, gain_interval, infer, infer_half
+from secure_sccvfl.audit.inference import Held, Inference, balanced, dependence, gain_interval, infer, infer_half
 from secure_sccvfl.audit.share_probe import columns, drawn, read_probe
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, train_plainly
+from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.evaluation.scoring import interval
 from secure_sccvfl.evaluation.views import LinearModel, codes_of, gram_noise, model_views, white_box_view
 from secure_sccvfl.policy.roles import Roles
@@ -289,7 +290,7 @@ def rate_of_logits(options: RunOptions, data: Dataset, parties: tuple[Party, ...
     rows = np.concatenate([config.training_rows(split), split.test])
     training = np.arange(len(rows)) < len(rows) - len(split.test)
     logits = model.logits([party.take(rows) for party in parties])
-    inference = infer_half(None, logits, None, codes[rows], training, seed)
+    inference = infer_half(Held(seen=logits), codes[rows], training, seed)
     return float(balanced(inference.chosen[None], inference.truth)[0])
 
 
@@ -307,13 +308,12 @@ def shares(attacks: ViewAttacks, folder: Path) -> None:
 
 def prepared(run: FinishedRun) -> Prepared:
     """What the baselines start from: the same split and roles, in plaintext."""
-    config, first = run.options.train_config(), next(run.models())
-    budget = run.options.simulated_budget(len(run.parties))
+    first, budget = next(run.models()), run.options.simulated_budget(len(run.parties))
+    roles, config = Roles(dict(first.roles), first.proxies), run.options.train_config()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given = (run.data, run.split, run.parties, config, budget, run.options.data.seed)
-        model, _ = train_plainly(*given, roles=Roles(dict(first.roles), first.proxies))
-    return Prepared(run.data, run.split, run.parties, run.options.data.seed, budget, config, model, ())
+        ready = ready_with(run.data, run.split, roles, config, budget, run.options.data.seed)
+    return replace(ready, budget=budget)
 
 
 def attack_baselines(attacks: ViewAttacks, ready: Prepared, progress: Progress = lambda view: None) -> None:

@@ -314,7 +314,7 @@ def as_columns(seen: Iterable[Seen], rows: np.ndarray) -> np.ndarray:
     others = {source: arrays for source, arrays in sources.items() if source not in released}
     words = np.concatenate([np.zeros((len(rows), 0), np.int64), *_in_turn(others), *_in_turn(released)], axis=1)
     means = [_mean(arrays) for arrays in sources.values() if len(arrays) >= MANY]
-    columns = np.concatenate([_value(words), _low(words), *means], axis=1)
+    columns = np.concatenate([_value(words), (words & 0xFFFF).astype(np.float64), *means], axis=1)
     return (columns / np.maximum(np.abs(columns).max(axis=0, initial=0.0), 1e-300)).astype(np.float32)
 
 
@@ -332,10 +332,6 @@ def _in_turn(sources: Mapping[Source, list[Array]]) -> list[Array]:
 
 def _value(words: Array) -> np.ndarray:
     return np.asarray(words, dtype=np.float64)
-
-
-def _low(words: Array) -> np.ndarray:
-    return (words & 0xFFFF).astype(np.float64)
 
 
 def _mean(arrays: Sequence[Array]) -> np.ndarray:

@@ -23,17 +23,14 @@ telling column among thousands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.audit.attacks.attributes import EPOCHS, guesses
 from secure_sccvfl.audit.attacks.view import View, balanced, folds
 from secure_sccvfl.data.randomness import stream, torch_seed
+from secure_sccvfl.evaluation.scoring import one_thread
 
 FEW, MANY, ALL = 4, 32, 256
 """How many columns of a view an attacker tries: those most related to the truth, or all if these are few enough."""
@@ -67,6 +64,25 @@ class Inference:
         return max(control.chosen, self.without, key=lambda guess: float(balanced(guess[None], self.truth)[0]))
 
 
+@dataclass(frozen=True)
+class Held:
+    """Own columns, what the run showed, and signals of gradients; None: nothing of it."""
+
+    own_columns: np.ndarray | None = None
+    seen: np.ndarray | None = None
+    signals: np.ndarray | None = None
+
+    def columns(self, width: int, truth: np.ndarray, training: np.ndarray) -> np.ndarray:
+        """What an attacker uses; columns of the view are picked on the records that it knows."""
+        base = np.zeros((len(truth), 0)) if self.own_columns is None else self.own_columns
+        if self.signals is not None and width in (SIGNALS, SIGNALS_ALONE):
+            return np.hstack([base, self.signals]) if width == SIGNALS else self.signals
+        if self.seen is None or not width:
+            return base
+        related = np.argsort(-_between(self.seen[training], truth[training]), kind="stable")[:width]
+        return np.hstack([base, self.seen[:, related]])
+
+
 def infer(
     own_columns: np.ndarray | None,
     seen: np.ndarray | None,
@@ -79,8 +95,8 @@ def infer(
     own_columns: held before. seen: what the run showed. signals: of gradients that it showed, to be used together.
     """
     half = folds(truth, 2, seed)
-    shown = signals if signals is not None and signals.shape[1] else None
-    first, second = (infer_half(own_columns, seen, shown, truth, half == number, seed) for number in (0, 1))
+    held = Held(own_columns, seen, signals if signals is not None and signals.shape[1] else None)
+    first, second = (infer_half(held, truth, half == number, seed) for number in (0, 1))
     return Inference(
         np.concatenate([first.truth, second.truth]),
         np.concatenate([first.chosen, second.chosen]),
@@ -89,43 +105,29 @@ def infer(
     )
 
 
-def infer_half(
-    own_columns: np.ndarray | None,
-    seen: np.ndarray | None,
-    signals: np.ndarray | None,
-    truth: np.ndarray,
-    training: np.ndarray,
-    seed: int,
-) -> Inference:
+def infer_half(held: Held, truth: np.ndarray, training: np.ndarray, seed: int) -> Inference:
     """Attack the records that are not in `training`, with the truth of those that are."""
-    base = np.zeros((len(truth), 0)) if own_columns is None else own_columns
-    widths = [0] * (own_columns is not None)
-    if seen is not None:
-        widths += sorted(
-            {min(width, seen.shape[1]) for width in (FEW, MANY, ALL) if width != ALL or seen.shape[1] <= ALL}
-        )
-    if signals is not None:
+    widths = [0] * (held.own_columns is not None)
+    if held.seen is not None:
+        columns = held.seen.shape[1]
+        widths += sorted({min(width, columns) for width in (FEW, MANY, ALL) if width != ALL or columns <= ALL})
+    if held.signals is not None:
         widths += [SIGNALS, SIGNALS_ALONE]
-    attempt = partial(_guess, _Held(base, seen, signals), truth, seed=seed)
-    with _one_thread():
+
+    def attempt(
+        known: np.ndarray, unknown: np.ndarray, width: int, attackers: Sequence[str], epochs: tuple[int, ...]
+    ) -> dict[str, np.ndarray]:
+        columns = held.columns(width, truth, known)
+        view = View("adversary", (columns[known], truth[known]), (columns[unknown], truth[unknown]))
+        return guesses(view, torch_seed(seed, "security attack"), attackers, epochs)
+
+    with one_thread():
         width, name = _choose(attempt, truth, training, widths, seed)
         by_width = {w: attempt(training, ~training, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
-        if own_columns is not None and 0 not in by_width:
+        if held.own_columns is not None and 0 not in by_width:
             by_width[0] = attempt(training, ~training, 0, (name,), (20,) if name == CHOICES[-1] else ())
-    without = None if own_columns is None else by_width[0][name]
+    without = None if held.own_columns is None else by_width[0][name]
     return Inference(truth[~training], by_width[width][name], by_width[widths[-1]], without)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread: a few hundred records are too few to share between threads, which takes ten times longer."""
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(usual)
 
 
 def _trials(
@@ -157,40 +159,6 @@ def _choose(
         score = np.vstack([score[:1] - score[0, baseline], beyond[1:]])
     best, name = np.unravel_index(int(score.argmax()), score.shape)
     return widths[int(best)], CHOICES[int(name)]
-
-
-@dataclass(frozen=True)
-class _Held:
-    """Own columns, what the run showed, and signals of gradients."""
-
-    base: np.ndarray
-    seen: np.ndarray | None
-    signals: np.ndarray | None
-
-    def columns(self, width: int, truth: np.ndarray, training: np.ndarray) -> np.ndarray:
-        """What an attacker uses; columns of the view are picked on the records that it knows."""
-        if self.signals is not None and width in (SIGNALS, SIGNALS_ALONE):
-            return np.hstack([self.base, self.signals]) if width == SIGNALS else self.signals
-        if self.seen is None or not width:
-            return self.base
-        related = np.argsort(-_between(self.seen[training], truth[training]), kind="stable")[:width]
-        return np.hstack([self.base, self.seen[:, related]])
-
-
-def _guess(
-    held: _Held,
-    truth: np.ndarray,
-    training: np.ndarray,
-    unknown: np.ndarray,
-    width: int,
-    attackers: Sequence[str],
-    epochs: tuple[int, ...] = (),
-    *,
-    seed: int,
-) -> dict[str, np.ndarray]:
-    columns = held.columns(width, truth, training)
-    view = View("adversary", (columns[training], truth[training]), (columns[unknown], truth[unknown]))
-    return guesses(view, torch_seed(seed, "security attack"), attackers, epochs)
 
 
 def _standard(columns: np.ndarray) -> np.ndarray:

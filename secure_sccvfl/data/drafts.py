@@ -131,7 +131,7 @@ def _dates(name: str, text: pd.Series, gap: np.ndarray) -> Guess | None:
     entry = {"name": name, "kind": "date", "low": str(low), "high": str(high), "unit": unit, "format": form}
     notes = [f"{' and '.join(f for f, _ in fitting[:2])} both fit: see that {form} is right"] if fitting[1:] else []
     cells = Cells(format=form, origin=str(low), unit=unit)
-    return _with_gaps(name, entry, text, gap, cells, notes)
+    return _with_gaps(entry, text, gap, cells, notes)
 
 
 def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Guess | None:
@@ -159,7 +159,7 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
         return Guess(name, None, ("it is constant",))
     if whole and len(distinct) <= FEW_VALUES and counts.min() >= FLOOR and not _CODE.search(name):
         entry: dict[str, Any] = {"name": name, "kind": "category", "categories": [f"{v:g}" for v in distinct]}
-        return _with_gaps(name, entry, text, gap, cells, notes)
+        return _with_gaps(entry, text, gap, cells, notes)
     zeros = present.str.fullmatch(r"0\d+").astype(bool).any()
     numbered = len(distinct) == len(values) > FEW_VALUES and np.ptp(distinct) < 2 * len(distinct)
     if whole and not zeros and numbered:  # each once, filling most of their range
@@ -169,14 +169,14 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
     low, high = public_range(values)
     if whole and (zeros or _CODE.search(name)):
         entry = {"name": name, "kind": "code", "low": low, "high": high, "edges": code_edges(low, high)}
-        return _with_gaps(name, entry, text, gap, cells, [*notes, "a code: cut it at edges that mean something"])
+        return _with_gaps(entry, text, gap, cells, [*notes, "a code: cut it at edges that mean something"])
     if whole and len(distinct) <= FEW_VALUES:
         notes.append(f"only {len(distinct)} whole numbers: if they are codes of categories, add --category {name}")
     edges = public_edges(values, low, high)
     if edges and np.mean(values < edges[1]) > CROWDED:
         notes.append("nearly all values lie in its lowest bin: write edges that part them")
     entry = {"name": name, "kind": "number", "low": low, "high": high, **({"edges": edges} if edges else {})}
-    return _with_gaps(name, {**entry, "unit": ""}, text, gap, cells, notes)
+    return _with_gaps({**entry, "unit": ""}, text, gap, cells, notes)
 
 
 def _categories(name: str, text: pd.Series, gap: np.ndarray) -> Guess:
@@ -194,22 +194,21 @@ def _categories(name: str, text: pd.Series, gap: np.ndarray) -> Guess:
         entry |= {"categories": [*(value for value in listed if value != OTHER), OTHER], "other": OTHER}
     elif len(listed) < 2:
         return Guess(name, None, ("it is constant",))
-    return _with_gaps(name, entry, text, gap, PLAIN, notes, CATEGORY_MARKS)
+    return _with_gaps(entry, text, gap, PLAIN, notes, CATEGORY_MARKS)
 
 
 def _with_gaps(
-    name: str,
     entry: dict[str, Any],
     text: pd.Series,
     gap: np.ndarray,
     cells: Cells,
-    notes: Sequence[str],
+    notes: list[str],
     marks: Sequence[str] = MARKS,
 ) -> Guess:
     """The entry with the marks of gaps that were seen."""
     seen = [*(mark for mark in marks if mark in set(text[text.isin(marks)])), *cells.na]
     more = ({"na": seen} if seen else {}) | ({"missing": True} if gap.any() or seen else {})
-    return Guess(name, {**entry, **more, "meaning": ""}, tuple(notes), replace(cells, na=()))
+    return Guess(entry["name"], {**entry, **more, "meaning": ""}, tuple(notes), replace(cells, na=()))
 
 
 def _sentinels(values: np.ndarray) -> list[str]:

@@ -13,7 +13,7 @@ import json
 import tomllib
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -243,6 +243,18 @@ def absent(column: str, name: str, table: pd.DataFrame) -> CellProblem:
     return whole_column(column, f"{name!r} has no column {cut(column)}", hint, len(table))
 
 
+def look_at(features: Sequence[Feature], frame: pd.DataFrame, name: str) -> tuple[np.ndarray, list[CellProblem]]:
+    """The columns of these features as numbers, and all cells, or columns of this table, that cannot be used."""
+    columns, problems = [np.zeros((len(frame), 0))], list[CellProblem]()
+    for feature in features:
+        values, odd = np.full(len(frame), np.nan), [absent(feature.name, name, frame)]
+        if feature.name in frame:
+            values, odd = feature.look(frame[feature.name])
+        columns.append(values[:, None])
+        problems += odd
+    return np.hstack(columns), problems
+
+
 def _not_present(codes: np.ndarray, values: tuple[str, ...], what: str, column: str) -> list[CellProblem]:
     """A class or group without a record, where its records are no secret."""
     present = np.unique(codes)
@@ -389,15 +401,9 @@ class Reader:
 
     def _features(self, name: str, problems: list[CellProblem]) -> PartyTable:
         features, file = self.features[name], self.spec["parties"][name]["file"]
-        frame = self._frame(file, name, name)
-        columns = []
-        for feature in features:
-            values, odd = np.full(len(frame), np.nan), [absent(feature.name, file, frame)]
-            if feature.name in frame:
-                values, odd = feature.look(frame[feature.name])
-            columns.append(values)
-            problems += odd
-        return PartyTable(name, features, np.column_stack(columns) if columns else np.zeros((len(frame), 0)))
+        values, odd = look_at(features, self._frame(file, name, name), file)
+        problems += odd
+        return PartyTable(name, features, values)
 
     def _label(self, problems: list[CellProblem]) -> Label:
         entry = self.spec["label"]

@@ -164,30 +164,15 @@ def load_releases(path: Path) -> CachedReleases:
         text, digest = str(arrays.pop("facts")), str(arrays.pop("digest"))
         if _digest(text, arrays) != digest:
             raise CachedReleaseError(f"the cached releases {path.name} were changed: restore them, or release again")
-        facts = json.loads(text)
-        releases = {
-            name: CachedRelease(
-                entry["key"],
-                Event.from_dict(entry["event"]),
-                tuple(
-                    {feature: arrays[f"{name}|{number}|{feature}"] for feature in features}
-                    for number, features in enumerate(facts["parts"][name])
-                ),
-                tuple(entry["features"]),
-                entry["numbers"],
-            )
-            for name, entry in facts["releases"].items()
-        }
-        return CachedReleases(
-            tuple(facts["runs"]),
-            facts["rank"],
-            facts["schema"],
-            facts["records"],
-            facts["multiplier"],
-            facts["noise"],
-            releases,
-            facts.get("align", "exact"),
-        )
+        facts, releases = json.loads(text), {}
+        for name, entry in facts["releases"].items():
+            features = enumerate(facts["parts"][name])
+            parts = tuple({k: arrays[f"{name}|{number}|{k}"] for k in own} for number, own in features)
+            event, numbers = Event.from_dict(entry["event"]), entry["numbers"]
+            releases[name] = CachedRelease(entry["key"], event, parts, tuple(entry["features"]), numbers)
+        settings = {k: facts[k] for k in ("rank", "schema", "records", "multiplier", "noise")}
+        align = facts.get("align", "exact")
+        return CachedReleases(tuple(facts["runs"]), **settings, releases=releases, align=align)
     except (ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile, zlib.error) as error:
         if isinstance(error, CachedReleaseError):
             raise

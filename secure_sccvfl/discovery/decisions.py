@@ -141,8 +141,7 @@ def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:
     return set(ordered[: max(passed, default=0)])
 
 
-def _rank(role: Role) -> float:
-    return {"N": -0.5, "M": 0.0, "P": 0.5}[role]
+_RANK: Mapping[Role, float] = {"N": -0.5, "M": 0.0, "P": 0.5}
 
 
 def _propose(
@@ -159,7 +158,7 @@ def _propose(
     """
 
     def ranked(names: Collection[str], by: Mapping[str, float]) -> list[str]:
-        weight = {k: 1.0 if previous is None else 1 + config.hysteresis * _rank(previous[k]) for k in names}
+        weight = {k: 1.0 if previous is None else 1 + config.hysteresis * _RANK[previous[k]] for k in names}
         return sorted(names, key=lambda k: (-by[k] * weight[k], k))
 
     dependence, gaps = parts if config.rule == "tri-partition" else (scores, scores)

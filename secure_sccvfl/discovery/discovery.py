@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from secure_sccvfl.accounting.budget import BudgetError
-from secure_sccvfl.data.party import Attribute, Party
+from secure_sccvfl.data.party import Attribute, Part, Party
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, benjamini_hochberg, confidence, decide
 from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables
 from secure_sccvfl.discovery.residuals import Conditional, residual_hsic, residual_scores, residual_sums, risk_gains
@@ -31,22 +31,12 @@ from secure_sccvfl.discovery.scores import (
     unpacked,
     weigh,
 )
-from secure_sccvfl.discovery.statistics import Statistics, Tables
+from secure_sccvfl.discovery.statistics import PlainStatistics, Statistics, Tables
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import PolicyError
-from secure_sccvfl.releases.catalogue import (
-    GAINS,
-    MISSING_P_VALUES,
-    NOISY_TABLES,
-    P_VALUES,
-    REDRAWN_CONDITIONAL,
-    REDRAWN_P_VALUES,
-    REDRAWN_SCORES,
-    REDRAWS,
-    RESIDUAL_SCORES,
-    SCORES,
-    Kind,
-)
+from secure_sccvfl.releases import catalogue
+from secure_sccvfl.releases.catalogue import Kind
+from secure_sccvfl.releases.noise import Noise
 
 Audit = Callable[[str, Mapping[str, Any]], None]
 """Called with every decision and the numbers that it rests on."""
@@ -78,6 +68,11 @@ class Discovery:
         if self.card is not None:
             check_support(self.card, self.parties)
 
+    @classmethod
+    def plain(cls, noise: Noise, part: Part, features: int, config: DiscoveryConfig, seed: int, **more: Any) -> Self:
+        """On the plaintext engine, about records of all parties."""
+        return cls(PlainStatistics(noise), part.parties, part.protected, features, config, seed, **more)
+
     def conditional(self, others: Sequence[Party]) -> tuple[Conditional, ...]:
         """Dependence of features on s given their owner's other columns, if the settings ask for it: a release each.
 
@@ -87,15 +82,15 @@ class Discovery:
         measures = []
         if self.config.conditional:
             evidence = residual_hsic(residual_scores(*given, self.seed), self.parties, self.protected, self.seed)
-            measures.append(self._announced_conditional(RESIDUAL_SCORES, evidence))
+            measures.append(self._announced_conditional(catalogue.RESIDUAL_SCORES, evidence))
         if self.config.gain:
             evidence = risk_gains(residual_sums(*given), self.parties, self.protected, self.seed)
-            measures.append(self._announced_conditional(GAINS, evidence))
+            measures.append(self._announced_conditional(catalogue.GAINS, evidence))
         return tuple(measures)
 
     def _announced_conditional(self, kind: Kind, evidence: Conditional) -> Conditional:
         publish = self.statistics.publish
-        drawn = publish(REDRAWN_CONDITIONAL.name, packed(evidence.redrawn))
+        drawn = publish(catalogue.REDRAWN_CONDITIONAL.name, packed(evidence.redrawn))
         return Conditional(publish(kind.name, evidence.values), {k: v.tolist() for k, v in unpacked(drawn).items()})
 
     def refresh(
@@ -107,7 +102,7 @@ class Discovery:
     ) -> tuple[tuple[NoisyTables, ...], RoleAssignment]:
         """One more release, averaged with the earlier ones. If the budget refuses it, the last roles stay."""
         try:
-            fresh = self._tables(NOISY_TABLES.charged_as(number))
+            fresh = self._tables(catalogue.NOISY_TABLES.charged_as(number))
         except BudgetError as error:
             if assignment is None:
                 raise
@@ -127,6 +122,13 @@ class Discovery:
         rests_on |= dict(zip(PARTS, map(dict, evidence.parts), strict=False))
         self.audit("roles", {**numbers, **decided.as_record(), **rests_on})
         return fresh, decided
+
+    def proposed(self, releases: int, conditional: Sequence[Conditional] = ()) -> RoleAssignment:
+        """So many releases one after the other, with nothing trained in between: roles with their confidence."""
+        tables, assignment = self.refresh(0, conditional=conditional)
+        for number in range(1, releases):
+            tables, assignment = self.refresh(number, tables, assignment, conditional)
+        return self.with_confidence(tables, assignment, conditional)
 
     def _tables(self, name: str) -> tuple[NoisyTables, ...]:
         clip = self.config.clip if self.config.sketch == "clipped" else None
@@ -162,7 +164,7 @@ class Discovery:
                     if name in held:
                         p = len(tables) * missing_p_value(name, held, noisy.deviation)
                         local[name] = min(local.get(name, 1.0), p)
-        announced = self.statistics.publish(MISSING_P_VALUES.name, local)
+        announced = self.statistics.publish(catalogue.MISSING_P_VALUES.name, local)
         depends = tuple(sorted(benjamini_hochberg(announced, self.config.fdr)))
         self.audit("missing values", {"p_values": announced, "missing_depends": depends})
         return depends
@@ -185,7 +187,7 @@ class Discovery:
         scores: dict[str, Any] = {}
         p_values: dict[str, Any] = {}
         for k in sorted(bins):
-            squares = [one.redrawn(k, REDRAWS, self.seed) if redrawn else None for one in every]
+            squares = [one.redrawn(k, catalogue.REDRAWS, self.seed) if redrawn else None for one in every]
             drawn = list(zip(every, squares, strict=True))
             score = np.max([one.score(k, seen) for one, seen in drawn], axis=0)
             least = np.min([one.p_values(k, self.seed, seen) for one, seen in drawn], axis=0)
@@ -197,7 +199,11 @@ class Discovery:
         """Evidence that owners compute from their own tables and announce to all."""
         names = [[k for k in p.layout.names if not self.tabled or k in self.tabled] for p in self.parties]
         evidence = weigh(tables, self.config, self.seed, names, redrawn)
-        kinds = (REDRAWN_SCORES, REDRAWN_P_VALUES) if redrawn else (SCORES, P_VALUES)
+        kinds = (
+            (catalogue.REDRAWN_SCORES, catalogue.REDRAWN_P_VALUES)
+            if redrawn
+            else (catalogue.SCORES, catalogue.P_VALUES)
+        )
 
         def announced(kind: Kind, values: Numbers) -> Numbers:
             if redrawn:

@@ -117,11 +117,13 @@ class SecureStatistics:
         table = self._table(statistic, layout, columns, groups, shape, largest)
         exact = self._results(statistic, table, shape)
         if membership is not None and not membership.has_noisy_count:
-            self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
+            event = self._charger.event(name, moved)
+            self._charger.ask(event)  # for nothing, if the ledger refuses what comes after it
             self.first_count(membership)
         paid = self._charger.charge(name, moved, mechanism=statistic.mechanism)
         layout, counts = statistic.results(layout, counts)
-        noisy = exact + self._noise(paid.event, unit, len(exact), self._spread(counts))
+        holders = [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
+        noisy = exact + self._noise(paid.event, unit, len(exact), holders)
         if statistic.counts_records:
             if membership is not None:
                 self._count(membership, noisy, layout, counts, self.deviation(moved))
@@ -229,9 +231,6 @@ class SecureStatistics:
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self._session.announce(values, self._session.declared(name))
 
-    def _spread(self, counts: Sequence[int]) -> list[tuple[int]]:
-        return [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
-
     def _table(
         self, statistic: Statistic, layout: Columns, columns: Arrays, groups: Groups, shape: Shape, largest: float
     ) -> Secret:
@@ -260,6 +259,10 @@ class SecureStatistics:
         if NEW in states:
             with session.measure("group table"):
                 multiply = self._multiply if self._membership is None else self._multiply_present
+                if session.active:
+                    if not statistic.counts_records or self._membership is not None:
+                        raise DataError(f"{statistic.name}: active security covers tables of bins of aligned records")
+                    multiply = self._multiply_committed
                 self._tables[key] = (digest, multiply(layout, whole, codes, counts, largest))
         return self._tables[key][1]
 
@@ -299,6 +302,52 @@ class SecureStatistics:
             for j, part in zip(held, column_slices([counts[j] for j in held]), strict=True):
                 tables[j] = sums[:, part]
         return crypten.cat([tables[j] for j in range(len(counts))], dim=1)
+
+    def _multiply_committed(
+        self, layout: Columns, local_columns: Arrays, codes: Mapping[int, np.ndarray], counts: Counts, largest: float
+    ) -> Secret:
+        """The same with active security: of shares that owners have proven to be one-hot rows, each of them once.
+
+        Features that training has committed to before are those of training. Two rounds at most, and one for each
+        chunk of rows.
+        """
+        session = self._session
+        names = [(rank, name, width) for rank in sorted(layout) for name, width in layout[rank].items()]
+        new = [
+            [(name, width) for r, name, width in names if r == rank and (r, name) not in session.committed]
+            for rank in range(session.parties)
+        ]
+        self._commit(new, local_columns)
+        groups = [
+            [
+                (f"s {j}", counts[j])
+                for j, holder in enumerate(self._holders)
+                if holder == rank and (rank, f"s {j}") not in session.committed
+            ]
+            for rank in range(session.parties)
+        ]
+        self._commit(groups, {f"s {j}": one_hot(code, counts[j], np.int64) for j, code in codes.items()})
+        features = crypten.cat([session.committed[rank, name] for rank, name, _ in names], dim=1)
+        members = crypten.cat([session.committed[holder, f"s {j}"] for j, holder in enumerate(self._holders)], dim=1)
+        table: Secret = 0
+        for start in range(0, self._rows, _CHUNK):
+            table = features[start : start + _CHUNK].t() @ members[start : start + _CHUNK] + table
+        return table
+
+    def _commit(self, blocks: Sequence[Sequence[tuple[str, int]]], local: Arrays) -> None:
+        """Put one-hot blocks of each party (name and width) under masks and prove their form; one round."""
+        if not any(blocks):
+            return
+        session, of_all = self._session, []
+        for some in blocks:
+            ends = np.cumsum([0, *(width for _, width in some)]).tolist()
+            of_all.append(list(pairwise(ends)))
+        own = [_whole(local[name]) for name, _ in blocks[session.rank]]
+        bits = np.concatenate(own, axis=1).astype(np.int64) if own else np.zeros((self._rows, 0), np.int64)
+        widths = [sum(width for _, width in some) for some in blocks]
+        for rank, tensor in enumerate(session.proven_bits(bits, widths, of_all)):
+            for (name, _), (low, high) in zip(blocks[rank], of_all[rank], strict=True):
+                session.committed[rank, name] = tensor[:, low:high]
 
     def _multiply_present(
         self, layout: Columns, local_columns: Arrays, codes: Mapping[int, np.ndarray], counts: Counts, largest: float

@@ -39,7 +39,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     Records,
 )
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
-from secure_sccvfl.models.missing import moved_missing
+from secure_sccvfl.models.missing import gaps, moved_missing, with_missing
 from secure_sccvfl.models.table_generator import maximal_coupling
 
 DRAWS = 4
@@ -122,20 +122,6 @@ class NumberMove:
         wanted = self.starts[bins] + within * (self.starts[bins + 1] - self.starts[bins])
         picked: np.ndarray = self.values[np.clip(wanted.astype(int), 0, len(self.values) - 1)]
         return picked
-
-
-def gaps(columns: np.ndarray) -> np.ndarray:
-    """Records in which this number is missing."""
-    missing: np.ndarray = columns[:, 1] > 0.5 if columns.shape[1] > 1 else np.zeros(len(columns), bool)
-    return missing
-
-
-def with_missing(columns: np.ndarray, before: np.ndarray, after: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Columns of a number after moves between missing and present. values: of those that become present."""
-    arrives, leaves = before & ~after, ~before & after
-    columns[arrives, 0], columns[arrives, 1:] = values, 0.0
-    columns[leaves, 0], columns[leaves, 1:] = 0.0, 1.0
-    return columns
 
 
 def fit(block: Block, records: Records, groups: int, structure: Structure = ()) -> Move | None:

@@ -224,15 +224,33 @@ def explained(ready: Prepared, mode: str, row: int) -> dict[str, Any]:
     codes = (int(attribute.codes[row]), int(targets[at]))
     moved = moves(layout, ready.roles, before, counterfactuals[at])
     models = {OURS: (aware if mode == "aware" else scc)(ready).predict, PLAIN: erm(ready).predict}
-    seen = {
-        name: _decided(ready, predict, before, counterfactuals, targets, at, codes[0])
-        for name, predict in models.items()
-    }
+    own, (everyone, toward) = np.array(codes[:1]), own_rows(ready)
+
+    def decided(predict: Predictor) -> dict[str, Any]:
+        """Both decisions of one model, how often it flips over all draws, and over all test records."""
+        task, classes = data.task, data.label.classes
+        old, new = logits_of(predict, before[None], own), logits_of(predict, counterfactuals, targets)
+        seen: dict[str, Any] = {BEFORE: _outcome(old[0], task, classes), AFTER: _outcome(new[at], task, classes)}
+        test = logits_of(predict, ready.inputs[ready.split.test], attribute.codes[ready.split.test])
+        moved_test = logits_of(predict, everyone, toward)
+        seen["change"] = float(np.abs(new[at] - old[0]).sum())
+        seen["everyone"] = {"gap": float(np.abs(moved_test - test).sum(axis=1).mean())}
+        if task != "regression":
+            seen["flips"] = int((decisions(new, task) != decisions(old, task)).sum())
+            seen["everyone"]["flips"] = float((decisions(test, task) != decisions(moved_test, task)).mean())
+        return seen
+
+    def push(predict: Predictor, name: str) -> float:
+        """How one moved column alone changes the logit (of several classes: of the class decided before)."""
+        alone, columns = before.copy(), layout.columns([name])
+        alone[columns] = counterfactuals[at][columns]
+        old, new = logits_of(predict, np.stack([before, alone]), np.repeat(own, 2))
+        index = int(old.argmax()) if data.task == "multiclass" else 0
+        return float(new[index] - old[index])
+
+    seen = {name: decided(predict) for name, predict in models.items()}
     for move in moved:
-        move["pushes"] = {
-            name: _push(ready, layout, predict, before, counterfactuals[at], codes[0], move["feature"])
-            for name, predict in models.items()
-        }
+        move["pushes"] = {name: push(predict, move["feature"]) for name, predict in models.items()}
     return {
         "part": _part(ready, row),
         "groups": [attribute.groups[code] for code in codes],
@@ -258,51 +276,9 @@ def _label(ready: Prepared, row: int) -> str:
     return f"{value:.4g}" if ready.data.task == "regression" else ready.data.label.classes[int(value)]
 
 
-def _decided(
-    ready: Prepared,
-    predict: Predictor,
-    before: np.ndarray,
-    counterfactuals: np.ndarray,
-    targets: np.ndarray,
-    at: int,
-    code: int,
-) -> dict[str, Any]:
-    """Both decisions of one model about a person, how often it flips over all draws, and over all test records."""
-    task, classes = ready.data.task, ready.data.label.classes
-    old = logits_of(predict, before[None], np.array([code]))
-    new = logits_of(predict, counterfactuals, targets)
-    seen: dict[str, Any] = {BEFORE: _outcome(old[0], task, classes), AFTER: _outcome(new[at], task, classes)}
-    everyone, toward = own_rows(ready)
-    test, codes = ready.inputs[ready.split.test], ready.data.protected[0].codes[ready.split.test]
-    first, second = logits_of(predict, test, codes), logits_of(predict, everyone, toward)
-    seen["change"] = float(np.abs(new[at] - old[0]).sum())
-    seen["everyone"] = {"gap": float(np.abs(second - first).sum(axis=1).mean())}
-    if task != "regression":
-        seen["flips"] = int((decisions(new, task) != decisions(old, task)).sum())
-        seen["everyone"]["flips"] = float((decisions(first, task) != decisions(second, task)).mean())
-    return seen
-
-
 def _outcome(logits: np.ndarray, task: Task, classes: Sequence[str]) -> dict[str, Any]:
     """Decision, score and logit. Of several classes: those of the decision."""
     if task == "regression":
         return {"decision": f"{logits[0]:.4g}", "score": float(logits[0]), "logit": float(logits[0])}
     index = int(logits[0] > 0) if task == "binary" else int(logits.argmax())
     return {"decision": classes[index], "score": _top(logits), "logit": float(logits.max())}
-
-
-def _push(
-    ready: Prepared,
-    layout: Layout,
-    predict: Predictor,
-    before: np.ndarray,
-    after: np.ndarray,
-    code: int,
-    name: str,
-) -> float:
-    """How one moved column alone changes the logit (of several classes: of the class decided before)."""
-    alone, columns = before.copy(), layout.columns([name])
-    alone[columns] = after[columns]
-    old, new = logits_of(predict, np.stack([before, alone]), np.array([code, code]))
-    index = int(old.argmax()) if ready.data.task == "multiclass" else 0
-    return float(new[index] - old[index])

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.audit.attacks.perturbation import subspace_pgd_curve
@@ -40,6 +38,7 @@ from secure_sccvfl.evaluation.scoring import (
     fit_counterfactuals,
     flat,
     interval,
+    one_thread,
     reduction,
     signed,
     with_failed_checks,
@@ -85,8 +84,7 @@ def run_frontier_seed(run: FrontierSeed) -> dict[str, Any] | None:
 
     None if no mediator was found: then there is nothing to keep consistent.
     """
-    torch.set_num_threads(1)
-    with threadpool_limits(1), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         data = pooled(run.dataset, run.parties)
         ready = prepare(data, make_split(data, run.split, run.seed), run.seed, run.config, run.budget, run.card)

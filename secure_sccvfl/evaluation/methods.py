@@ -21,6 +21,7 @@ from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.registry import Registry
 from secure_sccvfl.data.splits import Split, expected_training_records
 from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.evaluation.counterfactual_models import OWN, Counterfactuals
 from secure_sccvfl.evaluation.scoring import AwarePredictor, Predictor
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder, PlainEncoder
@@ -115,15 +116,10 @@ class Fitted:
     additive: bool = False
 
 
-def default_config() -> TrainConfig:
-    """Settings of a run on public data for which no option is given."""
-    return RunOptions.of({"pooled": True}).train_config()
-
-
 def default_run(data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
-    """The same with the budget of a run on these data, whose number of records is public."""
+    """Settings and budget of a run on these public data for which no option is given."""
     options = RunOptions.of({"epsilon": default_epsilon(expected_training_records(data.n)), "pooled": True})
-    return default_config(), options.simulated_budget(len(data.parties))
+    return RunOptions.of({"pooled": True}).train_config(), options.simulated_budget(len(data.parties))
 
 
 def prepare(
@@ -235,6 +231,14 @@ def own_rows(ready: Prepared) -> tuple[np.ndarray, np.ndarray]:
     return edited_rows(ready, ready.roles, ready.config.generator, ready.split.test, 0)
 
 
+def own_counterfactuals(ready: Prepared) -> dict[str, Counterfactuals]:
+    """The same by name, as extra counterfactuals for a `ScoringSet`; empty without mediators."""
+    if not ready.roles.named("M"):
+        return {}
+    inputs, target = own_rows(ready)
+    return {OWN: Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
+
+
 def with_inputs(parties: tuple[Party, ...], inputs: np.ndarray) -> list[Party]:
     """The parties with their columns of these records, which are in the joint input space of all parties."""
     pieces = np.split(inputs, np.cumsum([p.layout.width for p in parties])[:-1], axis=1)
@@ -287,8 +291,11 @@ def _again(ready: Prepared, config: TrainConfig, budget: SpendingPlan, lam: floa
 def fitted_model(model: Model, ready: Prepared) -> Fitted:
     notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
     predict, additive = model_predictor(model, ready.parties), not why_not_additive(model)
-    box, encodings = sealed_white_box(model, ready.parties), _encodings(model, ready.parties)
-    return Fitted(predict, box, encodings, notes, model=model, additive=additive)
+
+    def fused(inputs: np.ndarray) -> np.ndarray:
+        return np.hstack([model.encoders[p.rank](p.inputs) for p in with_inputs(ready.parties, inputs)])
+
+    return Fitted(predict, sealed_white_box(model, ready.parties), fused, notes, model=model, additive=additive)
 
 
 def why_not_additive(model: Model) -> str:
@@ -372,10 +379,6 @@ def in_torch(encoder: Encoder, layout: Layout) -> TorchLogits:
         return (torch.cat(blocks, dim=1) - mean) * shown
 
     return columns
-
-
-def _encodings(model: Model, parties: tuple[Party, ...]) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda inputs: np.hstack([model.encoders[p.rank](p.inputs) for p in with_inputs(parties, inputs)])
 
 
 def scc(ready: Prepared) -> Fitted:

@@ -5,7 +5,8 @@ A flip rate (`fr`) always comes with that of its permutation baseline (`fr_null`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.dataset import Dataset, Task
@@ -34,6 +36,18 @@ from secure_sccvfl.training.plain import decisions, log_loss
 
 # From the input space of all parties side by side, in party order, to logits.
 Predictor = Callable[[np.ndarray], np.ndarray]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Use one thread: with small matrices more threads are slower, and change the last digits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,9 @@ class SecureEvaluation:
             for group in range(count):
                 for number, name in enumerate(_counts(group, sure is not None).values()):
                     figures.keep(name, counted[number, group])
-        quotients = self._quotients(above, below, len(shown) * _double(shown))
+        # Numbers are divided by larger ones, which are above 0 and at most this many.
+        part, whole = crypten.stack([above, below]) / (len(shown) * _double(shown))
+        quotients = part * whole.reciprocal()
         for number, model in enumerate(nets):
             figures.keep(f"net_{model}", quotients[number])
         if reportable is not None:
@@ -298,12 +300,6 @@ class SecureEvaluation:
             chosen = np.zeros((rows, count * (count - 1)))
             chosen[moved, (groups * (count - 1) + target - (target > groups))[moved]] = 1
         return self.session.share(chosen, owner=self.group_holder, shape=(rows, count * (count - 1)), bits=0)
-
-    @staticmethod
-    def _quotients(above: Shared, below: Shared, most: int) -> Shared:
-        """Numbers divided by larger ones, which are above 0 and at most `most`."""
-        part, whole = crypten.stack([above, below]) / most
-        return part * whole.reciprocal()
 
     def _widest(self, rates: Shared, reportable: Shared) -> Shared:
         """Largest difference between two groups that count, for each rate (rates x groups); 0 if there is no pair."""

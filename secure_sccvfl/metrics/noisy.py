@@ -315,7 +315,7 @@ class _Among:
     def share(self, total: float, noises: float = 1.0) -> _Rate:
         """A sum over the records; its noise has `noises` deviations."""
         value = float(total) / self.rows
-        return _limited(value, self._error(value, noises))
+        return _Rate(min(max(value, 0.0), 1.0), self._error(value, noises))
 
     def root(self, total: float) -> _Rate:
         value = float(total) / self.rows
@@ -431,10 +431,6 @@ def _of_majority(layout: Sums, sums: Mapping[str, np.ndarray], among: _Among) ->
 def _root(squared: float, error: float) -> _Rate:
     root = math.sqrt(max(squared, 0.0))
     return _Rate(root, min(error / max(2 * root, 1e-12), math.sqrt(error)))
-
-
-def _limited(value: float, error: float) -> _Rate:
-    return _Rate(min(max(value, 0.0), 1.0), error)
 
 
 def _group_rates(tables: Mapping[str, np.ndarray], deviation: float, floor: int) -> dict[str, _Rate]:

@@ -21,28 +21,25 @@ def public_targets(rows: int, groups: int, seed: int, draw: int) -> np.ndarray:
     return (np.arange(groups)[None, :] + step) % groups
 
 
+@dataclass(eq=False, repr=False)
 class EncodedCounterfactuals:
     """Counterfactuals of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
 
     It keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
+    encodings: the parties' unedited records, by the same encoders. radii: longest displacements.
     """
 
-    def __init__(
-        self,
-        parties: Sequence[Party],
-        groups: int,
-        generators: Mapping[int, Generator],
-        encoders: Mapping[int, Encoder],
-        encodings: Blocks,
-        draws: int,
-        seed: int,
-        radii: Mapping[int, float] | None = None,
-    ) -> None:
-        """`encodings`: the parties' unedited records, by the same encoders. `radii`: longest displacements."""
-        self.radii = radii
-        self.parties, self.groups, self.draws, self.seed = parties, groups, draws, seed
-        self.generators, self.encoders, self.encodings = generators, encoders, encodings
-        self.energy = {rank: np.zeros(block.shape[1]) for rank, block in encodings.items()}
+    parties: Sequence[Party]
+    groups: int
+    generators: Mapping[int, Generator]
+    encoders: Mapping[int, Encoder]
+    encodings: Blocks
+    draws: int
+    seed: int
+    radii: Mapping[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        self.energy = {rank: np.zeros(block.shape[1]) for rank, block in self.encodings.items()}
 
     def __iter__(self) -> Iterator[Iterator[Blocks]]:
         for draw in range(self.draws):

@@ -34,3 +34,17 @@ def moved_missing(
     moves = uniform < chance
     left = np.where(moves, uniform / np.maximum(chance, TINY), (uniform - chance) / np.maximum(1 - chance, TINY))
     return missing ^ moves, left
+
+
+def gaps(columns: np.ndarray) -> np.ndarray:
+    """Records in which this number is missing."""
+    missing: np.ndarray = columns[:, 1] > 0.5 if columns.shape[1] > 1 else np.zeros(len(columns), bool)
+    return missing
+
+
+def with_missing(columns: np.ndarray, before: np.ndarray, after: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Columns of a number after moves between missing and present. values: of those that become present."""
+    arrives, leaves = before & ~after, ~before & after
+    columns[arrives, 0], columns[arrives, 1:] = values, 0.0
+    columns[leaves, 0], columns[leaves, 1:] = 0.0, 1.0
+    return columns

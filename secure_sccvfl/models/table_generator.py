@@ -21,7 +21,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes, probabilities, shrunken
 from secure_sccvfl.models.encoders import plain_columns
 from secure_sccvfl.models.generators import GeneratorConfig, Material
-from secure_sccvfl.models.missing import moved_missing
+from secure_sccvfl.models.missing import gaps, moved_missing, with_missing
 
 FLOOR = 0.5
 
@@ -142,14 +142,11 @@ class MinimalGenerator(TableGenerator):
             return moved_categories(columns, old, new, uniform)
         if block.width == 1:
             return moved_numbers(unit_cuts(block.feature), columns[:, 0], old, new, uniform)[:, None]
-        cuts, missing = unit_cuts(block.feature), columns[:, 1] > 0.5
+        cuts, missing = unit_cuts(block.feature), gaps(columns)
         after, left = moved_missing(missing, old[-1], new[-1], uniform)
-        out = columns.copy()
-        stays, arrives = ~missing & ~after, missing & ~after
+        out, stays = columns.copy(), ~missing & ~after
         out[stays, 0] = moved_numbers(cuts, columns[stays, 0], old, new, left[stays])
-        out[arrives] = np.column_stack([drawn_numbers(cuts, new, left[arrives]), np.zeros(arrives.sum())])
-        out[~missing & after] = (0.0, 1.0)
-        return out
+        return with_missing(out, missing, after, drawn_numbers(cuts, new, left[missing & ~after]))
 
 
 def _cumulative(cuts: np.ndarray, shares: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import numpy as np
 
@@ -89,29 +90,24 @@ def table_gram(
 ) -> TableGram:
     """Party step, local: this party's part of the expected Gram matrix of changes of these features."""
     edit_generator = table_generator(generator)
-    pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
+    gram = TableGram(np.zeros((groups * (groups - 1), encoder.columns)), np.zeros((encoder.columns,) * 2))
     if not set(layout.names) & set(edited):
-        return TableGram(np.zeros((len(pairs), encoder.columns)), np.zeros((encoder.columns,) * 2))
-    sizes = np.maximum(group_sizes(edit_generator.material.own_tables), 1.0)
-    weights = {pair: sizes[pair[0]] / sizes.sum() / (groups - 1) for pair in pairs}
-    vectors = np.zeros((len(pairs), encoder.columns))
-    within = np.zeros((encoder.columns, encoder.columns))
-    at = 0
+        return gram
+    weights, at = _weights(edit_generator, groups), 0
     for block in layout.blocks:
         here = slice(at, at + plain_columns(block))
         at = here.stop
         if block.feature.name not in edited:
             continue
-        columns = _columns_of(encoder, here)
-        values = _enumerated(block)
-        local_block = replace(block, start=0, stop=block.width)
-        for number, (source, target) in enumerate(pairs):
-            moved, likely = _displacements(edit_generator, block, local_block, values, encoder, here, source, target)
-            mean, weight = likely @ moved, weights[source, target]
-            vectors[number, columns] = np.sqrt(weight) * mean
+        columns, values = _columns_of(encoder, here), _enumerated(block)
+        for number, ((source, target), weight) in enumerate(weights.items()):
+            before, after, likely = _edited(edit_generator, block, values, source, target)
+            moved = _encoded(encoder, block, here, after, target) - _encoded(encoder, block, here, before, source)
+            mean = likely @ moved
+            gram.vectors[number, columns] = np.sqrt(weight) * mean
             spread = (moved * likely[:, None]).T @ moved - np.outer(mean, mean)
-            within[np.ix_(columns, columns)] += weight * spread
-    return TableGram(vectors, within)
+            gram.within[np.ix_(columns, columns)] += weight * spread
+    return gram
 
 
 def sampled_gram(
@@ -122,17 +118,21 @@ def sampled_gram(
     Given the group, features are independent and each follows its table, so no training record enters.
     """
     edit_generator = table_generator(generator)
-    sizes = np.maximum(group_sizes(edit_generator.material.own_tables), 1.0)
-    pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
-    vectors, within = np.zeros((len(pairs), encoder.columns)), np.zeros((encoder.columns, encoder.columns))
-    for number, (source, target) in enumerate(pairs):
+    gram = TableGram(np.zeros((groups * (groups - 1), encoder.columns)), np.zeros((encoder.columns,) * 2))
+    for number, ((source, target), weight) in enumerate(_weights(edit_generator, groups).items()):
         rows = _drawn(layout, edit_generator, source, stream(seed, "records of tables", source, *layout.names))
         moved = edit_generator(rows, source, np.full(len(rows), target), 0)
         shift = (encoder(moved) - encoder(rows)) if edited else np.zeros((len(rows), encoder.columns))
-        weight, mean = sizes[source] / sizes.sum() / (groups - 1), shift.mean(axis=0)
-        vectors[number] = np.sqrt(weight) * mean
-        within += weight * (shift.T @ shift / len(rows) - np.outer(mean, mean))
-    return TableGram(vectors, within)
+        mean = shift.mean(axis=0)
+        gram.vectors[number] = np.sqrt(weight) * mean
+        gram.within[:] += weight * (shift.T @ shift / len(rows) - np.outer(mean, mean))
+    return gram
+
+
+def _weights(edit_generator: TableGenerator, groups: int) -> dict[tuple[int, int], float]:
+    """pi_g / (G - 1) of every pair of groups."""
+    sizes = np.maximum(group_sizes(edit_generator.material.own_tables), 1.0)
+    return {(g, h): sizes[g] / sizes.sum() / (groups - 1) for g, h in permutations(range(groups), 2)}
 
 
 def _drawn(layout: Layout, edit_generator: TableGenerator, group: int, rng: np.random.Generator) -> np.ndarray:
@@ -151,11 +151,10 @@ def table_movement(layout: Layout, generator: Generator, edited: Collection[str]
     It is 0 for a feature that does not change.
     """
     edit_generator, movements = table_generator(generator), {}
-    pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
     for block in layout.blocks:
         if block.feature.name in edited:
             values = _enumerated(block)
-            moved = [_edited(edit_generator, block, values, *pair) for pair in pairs]
+            moved = [_edited(edit_generator, block, values, *pair) for pair in permutations(range(groups), 2)]
             sizes = [(likely[:, None] * np.abs(after - before)).sum() for before, after, likely in moved]
             movements[block.feature.name] = float(np.mean(sizes))
     return movements
@@ -194,24 +193,12 @@ def _edited(
     return before, edit_generator.scaled(block, before, after), (likely[:, None] * weight).ravel()
 
 
-def _displacements(
-    edit_generator: TableGenerator,
-    block: Block,
-    local_block: Block,
-    values: _Values,
-    encoder: PlainEncoder | AwareEncoder,
-    here: slice,
-    source: int,
-    target: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Encoded displacements of one feature, and their probabilities."""
-    before, after, likely = _edited(edit_generator, block, values, source, target)
-
-    def encoded(rows: np.ndarray, group: int) -> np.ndarray:
-        plain = plain_block(local_block, rows)
-        return encoder.block(plain, here, group) if isinstance(encoder, AwareEncoder) else plain
-
-    return encoded(after, target) - encoded(before, source), likely
+def _encoded(
+    encoder: PlainEncoder | AwareEncoder, block: Block, here: slice, rows: np.ndarray, group: int
+) -> np.ndarray:
+    """Encodings of one feature, in mode `aware` as a member of a group."""
+    plain = plain_block(replace(block, start=0, stop=block.width), rows)
+    return encoder.block(plain, here, group) if isinstance(encoder, AwareEncoder) else plain
 
 
 def _columns_of(encoder: PlainEncoder | AwareEncoder, here: slice) -> np.ndarray:

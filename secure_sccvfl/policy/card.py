@@ -15,7 +15,7 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -312,6 +312,19 @@ class Approval:
         return {k: v for k, v in asdict(self).items() if v or k == "kind"}
 
 
+_ALWAYS = ("dataset", "version", "owners", "proxies", "decisions", "events", "review_due", "run")
+_OPTIONAL = ("date", "aware", "dictionary", "approvals", "follows", "contest")
+"""Entries of a card's file, and those that it has only if they say something."""
+
+
+def _json(value: Any) -> Any:
+    if is_dataclass(value):
+        return value.to_json() if hasattr(value, "to_json") else asdict(value)  # type: ignore[arg-type]
+    if isinstance(value, Mapping):
+        return {key: _json(one) for key, one in value.items()}
+    return [_json(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
 @dataclass(frozen=True)
 class PolicyCard:
     """Version, owners, decisions, the log of appeals and reviews, the next review date, and its run.
@@ -449,25 +462,8 @@ class PolicyCard:
         return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}
 
     def to_json(self) -> dict[str, Any]:
-        optional: dict[str, Any] = {
-            "date": self.date,
-            "aware": None if self.aware is None else self.aware.as_record(),
-            "dictionary": {k: dict(v) for k, v in self.dictionary.items()},
-            "approvals": [a.to_json() for a in self.approvals],
-            "follows": dict(self.follows),
-            "contest": None if self.contest is None else asdict(self.contest),
-        }
-        return {
-            "dataset": self.dataset,
-            "version": self.version,
-            "owners": [o.to_json() for o in self.owners],
-            "proxies": self.proxies,
-            "decisions": {k: d.to_json() for k, d in self.decisions.items()},
-            "events": [dict(e) for e in self.events],
-            "review_due": self.review_due,
-            "run": self.run,
-            **{key: value for key, value in optional.items() if value},
-        }
+        content = {key: _json(getattr(self, key)) for key in (*_ALWAYS, *_OPTIONAL)}
+        return {key: value for key, value in content.items() if value or key in _ALWAYS}
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> PolicyCard:
@@ -476,32 +472,25 @@ class PolicyCard:
                 raise PolicyError(f"the card has no {key!r}")
         try:
             decisions = {k: Decision.of(d) for k, d in raw["decisions"].items()}
-            more = {key: dict(raw.get(key, {})) for key in ("dictionary", "follows")}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, PolicyError):
-                raise
+            more: dict[str, Any] = {key: dict(raw[key]) for key in ("dictionary", "follows") if key in raw}
+        except PolicyError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise PolicyError('each decision of a card is { role = "N", reason = "why", evidence = "..." }') from None
         if not isinstance(raw["owners"], (list, tuple)):
             raise PolicyError(f"owners of a card are a list, got {raw['owners']!r}")
         try:
-            aware = AwareEntry.of(raw["aware"]) if "aware" in raw else None
+            more |= {"aware": AwareEntry.of(raw["aware"])} if "aware" in raw else {}
         except ValueError as error:
             raise PolicyError(str(error)) from None
-        return cls(
-            raw["dataset"],
-            str(raw["version"]),
-            tuple(raw["owners"]),
-            decisions,
-            tuple(raw.get("events", ())),
-            str(raw.get("review_due", "")),
-            str(raw.get("run", "")),
-            aware,
-            raw.get("proxies", "guard"),
-            approvals=tuple(map(Approval.of, raw.get("approvals", ()))),
-            date=str(raw.get("date", "")),
-            contest=Contest.of(raw["contest"]) if "contest" in raw else None,
-            **more,
-        )
+        more |= {key: str(raw[key]) for key in ("review_due", "run", "date") if key in raw}
+        more |= {"proxies": raw["proxies"]} if "proxies" in raw else {}
+        more |= {"contest": Contest.of(raw["contest"])} if "contest" in raw else {}
+        more |= {
+            "events": tuple(raw.get("events", ())),
+            "approvals": tuple(map(Approval.of, raw.get("approvals", ()))),
+        }
+        return cls(raw["dataset"], str(raw["version"]), tuple(raw["owners"]), decisions, **more)
 
 
 def as_date(text: str) -> datetime.date:

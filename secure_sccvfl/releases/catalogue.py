@@ -225,11 +225,15 @@ class Kind:
         return None if match is None else int(match[1])
 
 
+_alignment = partial(Kind, stage="alignment", basis="uncharged")
 _statistic = partial(Kind, to="owner", stage="discovery", basis="charged")
-_announcement = partial(
-    Kind, stage="discovery", basis="follows", purpose="follows from noisy releases that were paid for"
-)
+_computed = partial(Kind, stage="discovery", basis="follows", follows=("sketch",))
+_announcement = partial(_computed, purpose="follows from noisy releases that were paid for")
+_announced_size = partial(Kind, stage="inputs", shape=("parties",), basis="public")
+_edit_check = partial(Kind, stage="edits", basis="follows", follows=("sketch",))
+_head = partial(Kind, stage="head", basis="charged", times=lambda facts: int(facts.private_model))
 _exact = partial(Kind, stage="validation", basis="exact")
+_answer = partial(Kind, to="receiver", stage="prediction", basis="asked")
 
 
 def _table_releases(facts: PlanFacts) -> int:
@@ -261,20 +265,16 @@ def _projected(facts: PlanFacts) -> int:
     return _table_releases(facts) if facts.score == "hsic" else 0
 
 
-ALIGNMENT = Kind(
+ALIGNMENT = _alignment(
     title=EQUAL,
-    stage="alignment",
     shape=("other parties",),
-    basis="uncharged",
     what="check: do all hold the same records?",
     purpose="does each other party hold the records of the first, in the same order",
     why="with `align = exact`: one bit for each party except the first; a 0 stops the run",
     times=lambda facts: int(facts.align == "exact"),
 )
-PLACES = Kind(
+PLACES = _alignment(
     title=UNION,
-    stage="alignment",
-    basis="uncharged",
     what="number of different records of all parties",
     purpose="the size of the common table, the same for all",
     why="with `align = hidden`: the number of different records of all parties, in the training and in the "
@@ -282,19 +282,15 @@ PLACES = Kind(
     "both numbers)",
     times=lambda facts: 2 * int(facts.align == "hidden"),
 )
-LIST_SIZES = Kind(
+LIST_SIZES = _alignment(
     title=SIZES,
-    stage="alignment",
-    basis="uncharged",
     what="number of records of each party",
     purpose="sizes of the lists that are compared",
     why="with `align = revealed`",
     times=lambda facts: int(facts.align == "revealed"),
 )
-COMMON_RECORDS = Kind(
+COMMON_RECORDS = _alignment(
     title=COMMON,
-    stage="alignment",
-    basis="uncharged",
     what="which records all parties hold",
     purpose="the records that all parties hold, each by its own ids",
     why="with `align = revealed`: each party learns which of its own records these are",
@@ -323,16 +319,13 @@ NOISY_TABLES = _statistic(
     numbers=_table_releases,
     times=lambda facts: int(_uncached(facts)),
 )
-PRESENT = Kind(
+PRESENT = _computed(
     title="records",
-    stage="discovery",
     shape=("1",),
-    basis="follows",
     what="noisy number of common records",
     purpose="follows from noisy tables that were paid for",
     about="all records: which of them all parties hold",
     why="with `align = hidden`: the sum of all noisy tables; too few records stop the run",
-    follows=("sketch",),
     times=lambda facts: int(facts.align == "hidden" and _uncached(facts)),
 )
 RESIDUALS = _statistic(
@@ -354,28 +347,22 @@ RISK_GAINS = _statistic(
     canary="GainsCanary",
     times=lambda facts: int(facts.gain and _uncached(facts)),
 )
-GROUP_SIZES = Kind(
+GROUP_SIZES = _computed(
     title="group sizes",
-    stage="discovery",
     shape=("groups",),
-    basis="follows",
     what="noisy group sizes",
     purpose="sums of all noisy tables by group; follow from noisy tables that were paid for",
     why="the sum of all noisy tables by group of s; again after each repeated release of the tables",
-    follows=("sketch",),
     times=_projected,
 )
-HSIC = Kind(
+HSIC = _computed(
     title="hsic",
-    stage="discovery",
     shape=("features", "squares"),
-    basis="follows",
     what="dependence of each column on the group",
     purpose="computed under MPC from noisy tables that were paid for, and from nothing else",
     why="computed under MPC: the sum of squares of each feature's noisy table with the group shares projected out, "
     "and that of its sums by bin. Every party derives p-values, confidence and roles from them. Again after each "
     "repeated release. With another `score`, owners announce scores, p-values and redraws instead",
-    follows=("sketch",),
     times=_projected,
 )
 SCORES = _announcement(
@@ -384,7 +371,6 @@ SCORES = _announcement(
     what="dependence of each column on the group",
     why="with `score = stable` or `paper`: announced by the owner, from the noisy counts. With `rule = "
     "tri-partition`: HSIC and probability gap of the table, one after the other",
-    follows=("sketch",),
     times=lambda facts: _table_releases(facts) * _announced(facts),
 )
 P_VALUES = _announcement(
@@ -392,7 +378,6 @@ P_VALUES = _announcement(
     shape=("features",),
     what="p-value of each column's dependence on the group",
     why="with `rule = fdr`: from the same noisy counts",
-    follows=("sketch",),
     times=lambda facts: _table_releases(facts) if facts.rule == "fdr" and _scored(facts) else 0,
 )
 RESIDUAL_SCORES = _announcement(
@@ -426,7 +411,6 @@ REDRAWN_SCORES = _announcement(
     why="32 redraws of each feature's score within the known noise, after the last release; the confidence of each "
     "proposed role follows from them. Assume that they reveal the noisy counts to all parties; the privacy cost "
     "covers that",
-    follows=("sketch",),
     times=_announced,
 )
 REDRAWN_P_VALUES = _announcement(
@@ -434,7 +418,6 @@ REDRAWN_P_VALUES = _announcement(
     shape=("redraws",),
     what="redraws of each p-value, for the confidence of roles",
     why="with `rule = fdr`: 32 redraws of each p-value",
-    follows=("sketch",),
     times=lambda facts: int(facts.rule == "fdr" and _scored(facts)),
 )
 MISSING_P_VALUES = _announcement(
@@ -442,60 +425,44 @@ MISSING_P_VALUES = _announcement(
     shape=("may be missing",),
     what="p-value of the dependence of each column's missing values on the group",
     why="where values may be missing: from the row of missing values in the same noisy counts",
-    follows=("sketch",),
     times=lambda facts: int(facts.length("may be missing", None) > 0),
 )
-COLUMNS = Kind(
+COLUMNS = _announced_size(
     title="columns",
-    stage="inputs",
-    shape=("parties",),
-    basis="public",
     what="number of encoded columns of each party",
     purpose="announced: encoded columns of each party, by the public dictionary",
     why="by the public dictionary, in mode `aware` also by the card's roles",
 )
-FEATURES = Kind(
+FEATURES = _announced_size(
     title="features",
-    stage="inputs",
-    shape=("parties",),
-    basis="public",
     what="number of columns of each party",
     purpose="announced: features of each party, by the public dictionary",
     why="by the public dictionary",
 )
-MOVED_FIXED = Kind(
+MOVED_FIXED = _edit_check(
     title="moved-fixed",
-    stage="edits",
-    basis="follows",
     what="check: does a counterfactual change a fixed column?",
     purpose="announced: 1 if an edit moved a fixed feature; follows from noisy tables that were charged",
     why="1 if a trial counterfactual changes a fixed feature, which stops the run; again after each repeated release",
-    follows=("sketch",),
     times=_edit_rounds,
 )
-MOVED_EDITED = Kind(
+MOVED_EDITED = _edit_check(
     title="moved-edited",
-    stage="edits",
-    basis="follows",
     what="check: does a counterfactual change each mediator?",
     purpose="announced: 1 if an edit moves a mediator; follows from noisy tables that were charged",
     why="0 turns the mediator into N; again after each repeated release. With `consistency_from = records` and no "
     "private model: whether that of some training record does; not charged",
-    follows=("sketch",),
     times=_edit_rounds,
 )
-VALIDITY = Kind(
+VALIDITY = _edit_check(
     title="validity",
-    stage="edits",
     shape=("4",),
-    basis="follows",
     what="how far counterfactuals move columns, on average",
     purpose="sums over the parties that edit: how far edits move fixed features, leave the public range, move "
     "mediators; and how many parties these are",
     why="averages under the noisy tables. If two parties have mediators, each can subtract its own part; if one has, "
     "nothing is opened. With `consistency_from = records` and no private model: over the training records; not "
     "charged",
-    follows=("sketch",),
     times=lambda facts: len(facts.groups),
 )
 GUARD_LENGTH = Kind(
@@ -511,11 +478,9 @@ GUARD_LENGTH = Kind(
     follows=("sketch",),
     times=lambda facts: len(facts.groups) * _edit_rounds(facts),
 )
-GRAM = Kind(
+GRAM = _head(
     title="gram",
-    stage="head",
     shape=("*", "*"),
-    basis="charged",
     what="noisy sum over training records of how counterfactuals move columns together",
     purpose="noisy Gram matrix of the training records' edits, from which the consistency penalty follows",
     about="training records: s and the mediators of all parties",
@@ -524,32 +489,24 @@ GRAM = Kind(
     canary="GramCanary",
     times=lambda facts: int(facts.private_model and facts.consistency_from == "records"),
 )
-HEAD = Kind(
+HEAD = _head(
     title="head",
-    stage="head",
-    basis="charged",
     what="the model, in the decisions and figures that follow from it",
     purpose="the weights of the model, with noise in the training objective; never opened themselves",
     why="with `private_model` (the default). The weights are never opened, but charged as if they were. So "
     "decisions, scores and figures are post-processing with respect to training records (objective perturbation, "
     "docs/privacy-accounting.md)",
     canary="HeadCanary",
-    times=lambda facts: int(facts.private_model),
 )
-HEAD_OUTPUT = Kind(
+HEAD_OUTPUT = _head(
     title="head output",
-    stage="head",
-    basis="charged",
     what="the finite precision of the model",
     purpose="noise on the finished weights, which covers their distance from the exact minimum",
     why="with `private_model`: covers the distance of the weights from the exact minimum (fixed-point arithmetic)",
     canary="HeadOutputCanary",
-    times=lambda facts: int(facts.private_model),
 )
-BASELINE_HEADS = Kind(
+BASELINE_HEADS = _head(
     title="head of baselines",
-    stage="head",
-    basis="charged",
     what="two models to compare with; they cost the model about .001 to .007 of its accuracy (benchmarks)",
     purpose="the weights of plain training and of the model without the mediators, with noise in the training "
     "objective; never opened themselves",
@@ -558,10 +515,8 @@ BASELINE_HEADS = Kind(
     canary="BaselineHeadCanary",
     times=lambda facts: int(facts.private_model and facts.baselines),
 )
-BASELINE_OUTPUT = Kind(
+BASELINE_OUTPUT = _head(
     title="head output of baselines",
-    stage="head",
-    basis="charged",
     what="the finite precision of the models to compare with",
     purpose="noise on the finished weights of the baselines, which covers their distance from the exact minimum",
     why="with `evaluation.baselines`: covers the distance of their weights from the exact minimum",
@@ -628,12 +583,9 @@ EXACT_EVALUATION = Kind(
     "`min_group` records, how many of each have a positive decision and are certified; which rates are over too few "
     "records",
 )
-PREDICTIONS = Kind(
+PREDICTIONS = _answer(
     title="predictions",
-    to="receiver",
-    stage="prediction",
     shape=("records", "*"),
-    basis="asked",
     what="scores of the example records",
     purpose="of new records, as asked for: ",
     why="decision of each new record (its logit with `--scores`; with `--certificate` one more bit, whether no "
@@ -642,12 +594,9 @@ PREDICTIONS = Kind(
     "counterfactual change, for the page. In mode `aware` the decision also depends on s of the record. With `align "
     "= hidden`: a bit for each record, whether all parties hold it, and the decision if it is 1",
 )
-OTHER_GROUPS = Kind(
+OTHER_GROUPS = _answer(
     title="decisions in other groups",
-    to="receiver",
-    stage="prediction",
     shape=("records", "other groups"),
-    basis="asked",
     what="decisions about new people if they were in another group",
     purpose="of new records, as asked for: the decision in every other group, by a majority of draws of the "
     "mediators from released tables; no group is named, but a decision that differs can tell s",
@@ -657,12 +606,9 @@ OTHER_GROUPS = Kind(
     "still reveal the group, because mediators move one way from each group. Counted with the decision",
     times=lambda facts: int(facts.what_if),
 )
-REASON_NAMES = Kind(
+REASON_NAMES = _answer(
     title="reasons",
-    to="receiver",
-    stage="prediction",
     shape=("records", "weighed"),
-    basis="asked",
     what="which columns weigh most for and against decisions about new people",
     purpose="of new records, as asked for: the names of the three columns of any party that weigh most for the "
     "decision, and of those against it",
@@ -670,12 +616,9 @@ REASON_NAMES = Kind(
     "of any party; no order, no weight and no value. Counted with the decision",
     times=lambda facts: int(facts.reasons),
 )
-REFUSED_RECORDS = Kind(
+REFUSED_RECORDS = _answer(
     title="refused records",
-    to="receiver",
-    stage="prediction",
     shape=("records",),
-    basis="asked",
     what="which new records a party could not read, or which were decided before",
     purpose="for each new record: 1 if some party cannot read a cell of it, or gave other values when it was "
     "decided before; 2 if some party has it on record as decided",

@@ -138,17 +138,13 @@ class Charger:
         level = NoiseLevel(self.multiplier, self.noise, self._session.parties)
         return noised_event(name, sensitivity, level, self.records.digest, charge_number(name), sampling, mechanism)
 
-    def ask(
-        self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, mechanism: Mechanism = "gaussian"
-    ) -> tuple[Event, Quote]:
-        """Run by all parties together: a release as it would be charged. All raise BudgetError if one refuses.
+    def ask(self, event: Event, key: str = "") -> Quote:
+        """Run by all parties together: what a release would cost. All raise BudgetError if one refuses.
 
         A party refuses what does not fit its budget. It also stops the run if its ledger already has a charge of this
         key: charging it again would cost nothing (`accounting.budget`), and the noise would be new.
         """
-        return self._ask(self.event(name, sensitivity, sampling, mechanism), self._key(name))
-
-    def _ask(self, event: Event, key: str) -> tuple[Event, Quote]:
+        key = key or self._key(event.name)
         name, quote = event.name, self.budget.ask(event, self.records)
         again = self.budget.paid(key)
         allowed = quote.allowed and quote.after <= self.limit and self._leaves_room(event)
@@ -166,7 +162,7 @@ class Charger:
                 f"{name}: refused by the ledger of party {refused[0]}{detail}; nothing was charged, "
                 "release nothing more about these records"
             )
-        return event, quote
+        return quote
 
     def charge(
         self,
@@ -245,8 +241,7 @@ class Charger:
         return all(answers)
 
     def _charge(self, event: Event, key: str, pays: str | None = None) -> Paid:
-        name = event.name
-        _, quote = self._ask(event, key)
+        name, quote = event.name, self.ask(event, key)
         try:
             self.budget.charge(event, key, self.records, self.limit)
         except BudgetError as error:  # another process was faster; the other parties have charged, so all must stop

@@ -79,18 +79,11 @@ from secure_sccvfl.protocols.operations.sigmoid import CAP, CAP_STEEPNESS
 from secure_sccvfl.protocols.records.releases import Receipt
 from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
 from secure_sccvfl.protocols.steps.second_order import TOLERANCE, tolerance_of
-from secure_sccvfl.releases.catalogue import (
-    BASELINE_HEADS,
-    BASELINE_OUTPUT,
-    FIRST_COUNT,
-    GRAM,
-    HEAD,
-    HEAD_OUTPUT,
-    Kind,
-)
+from secure_sccvfl.releases import catalogue
+from secure_sccvfl.releases.catalogue import Kind
 from secure_sccvfl.releases.default_budget import BASELINE_SHARE
 
-COARSER: Mapping[str, float] = {FIRST_COUNT.charged_as(): 5.0}
+COARSER: Mapping[str, float] = {catalogue.FIRST_COUNT.charged_as(): 5.0}
 """Charges whose release has this many times the noise multiplier of the others: it costs the square of that less."""
 SHORTENED = 0.5
 """Most changes are far shorter than the longest, and noise falls with the square of this share. Chosen among 1, .7,
@@ -186,7 +179,9 @@ def gram_sensitivity(radii: Iterable[float], columns: int, changes: int, rows: i
 
 def gram_event(sensitivity: Sensitivity, level: NoiseLevel, records: str) -> Event:
     """The noisy Gram matrix. All parties see it, so none of them may know its noise."""
-    return noised_event(GRAM.charged_as(), sensitivity, replace(level, kind=noise_of_model(level.kind)), records)
+    return noised_event(
+        catalogue.GRAM.charged_as(), sensitivity, replace(level, kind=noise_of_model(level.kind)), records
+    )
 
 
 def released_root(mean: np.ndarray) -> np.ndarray:
@@ -304,14 +299,16 @@ def price_head(
     kind: NoiseKind,
     parties: int,
     records: str,
-    kinds: tuple[Kind, Kind] = (HEAD, HEAD_OUTPUT),
+    kinds: tuple[Kind, Kind] = (catalogue.HEAD, catalogue.HEAD_OUTPUT),
 ) -> PricedHead:
     """The events and the noise of heads on `count` records (a public number); `kinds`: what they are charged as."""
     if plan.baselines:
         given = count, kind, parties, records
         taken = price_head(replace(plan, baselines=0, baseline_share=0.0), budget, *given)
         shape = replace(plan, heads=plan.baselines, baselines=0, baseline_share=0.0)
-        others = price_head(shape, plan.of_baselines(budget), *given, (BASELINE_HEADS, BASELINE_OUTPUT))
+        others = price_head(
+            shape, plan.of_baselines(budget), *given, (catalogue.BASELINE_HEADS, catalogue.BASELINE_OUTPUT)
+        )
         return PricedHead((*taken.events, *others.events), replace(taken.noise, baselines=others.noise))
     ridge = max(budget.ridge, MEAN_RIDGE * count)
     maker = noise_of_model(kind)

@@ -106,11 +106,13 @@ def build(
     rows = {**trained["rows"], **({"test": evaluated["records"]} if "records" in evaluated else {})}
     epsilon = tight_epsilon(read_account(folder.part() / LEDGER).dearest(), trained["privacy"]["delta"])
     released = ("metrics", "noise", "groups", "slices", "baselines", "baseline_noise", "baseline_groups")
+    if (how := evaluated.get("evaluation")) is not None:
+        how = {key: value for key, value in how.items() if key != "charged"}  # the ledger has the charge
     report = {
         **{"data": data, "tables": None},
         **trained,
         **{name: evaluated[name] for name in released if name in evaluated},
-        "evaluation": without_charge(evaluated.get("evaluation")),
+        "evaluation": how,
         **pooled,
         "parties": len(trained["parties"]),
         "party_names": trained["parties"],
@@ -128,11 +130,6 @@ def build(
         report |= {"host": folder.host, "approvals": _approvals(folder.run)}
     tree = decode(Report, known_fields(Report, report), strict=strict)
     return replace(tree, warnings=tuple(find_warnings(tree)))
-
-
-def without_charge(evaluation: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """How test figures were released, without the name of the charge, which the ledger has."""
-    return None if evaluation is None else {k: v for k, v in evaluation.items() if k != "charged"}
 
 
 def _approvals(run: Path) -> list[dict[str, Any]]:

@@ -23,12 +23,10 @@ import numpy as np
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.catalogue import loader_of
 from secure_sccvfl.data.dataset import DataWarning
-from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyData, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.examples import DRAWS, OURS, PLAIN, cells, decoded, explained, most_frequent, moves
 from secure_sccvfl.evaluation.pooled import ready_with
-from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.alignment.ids import IdRule
@@ -122,19 +120,19 @@ def _own_person(part: Path, records: PartyData, row: int, joined: bool) -> dict[
     if model.held_out.align == "exact":
         model = replace(model, noisy_tables=tuple(one.with_marginals([trained]) for one in model.noisy_tables))
     generators = model.generators(trained)
-    values = np.array([decoded(block, records.party.inputs[row, block.columns]) for block in layout.blocks])
-    counterfactuals = []
+    before = records.party.inputs[row]
+    values = np.array([decoded(block, before[block.columns]) for block in layout.blocks])
+    rows, counterfactuals = np.repeat(before[None], DRAWS, axis=0), []
     for attribute in records.protected:
         code = None if attribute.codes is None else int(attribute.codes[row])
         for source in range(len(attribute.groups)) if code is None else (code,):
             for target in (g for g in range(len(attribute.groups)) if g != source):
-                moved, empty = _edit(
-                    generators[attribute.name], records.party.inputs[row], source, target, layout, roles
-                )
+                drawn = generators[attribute.name](rows, source, np.full(DRAWS, target), 0)
                 groups = [attribute.groups[source], attribute.groups[target]]
-                counterfactuals.append(
-                    {"attribute": attribute.name, "groups": groups, "moved": moved, "empty": empty}
-                )
+                moved = moves(layout, roles, before, drawn[most_frequent(drawn, before)])
+                empty = int((np.abs(drawn - before).max(axis=1) == 0).sum())
+                edit = {"attribute": attribute.name, "groups": groups, "moved": moved, "empty": empty}
+                counterfactuals.append(edit)
     return {
         "values": cells([block.feature for block in layout.blocks], values),
         "knows_group": records.protected[0].codes is not None,
@@ -142,16 +140,6 @@ def _own_person(part: Path, records: PartyData, row: int, joined: bool) -> dict[
         "edits": counterfactuals,
         "draws": DRAWS,
     }
-
-
-def _edit(
-    generator: Generator, before: np.ndarray, source: int, target: int, layout: Layout, roles: Roles
-) -> tuple[list[dict[str, Any]], int]:
-    """The most frequent counterfactual of a record that changes anything, and how many draws change nothing."""
-    rows = np.repeat(before[None], DRAWS, axis=0)
-    counterfactuals = generator(rows, source, np.full(DRAWS, target), 0)
-    still = int((np.abs(counterfactuals - before).max(axis=1) == 0).sum())
-    return moves(layout, roles, before, counterfactuals[most_frequent(counterfactuals, before)]), still
 
 
 def _predicted(path: Path, record: str, rule: IdRule) -> dict[str, str]:

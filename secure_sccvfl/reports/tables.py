@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -32,60 +32,52 @@ GUARANTEES = ("certified", "certified_tables", "certified_tables_95", "fr_bound"
 """What holds for every counterfactual, or for every coupling that the released tables allow."""
 RUNTIME = ("seconds_per_epoch", "ms_per_step", "optimisation_steps", "epochs_run", "model_mb", "feature_mb")
 """Figures of a method that learns over epochs, and `best_epoch`, the epoch of the model that is used."""
-_PRIVATE = (
-    *((None, metric) for metric in ("acc", "auc", "logloss")),
-    *((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null")),
-    *((None, metric) for metric in GUARANTEES),
-    (None, "dp_gap"),
-)
-COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
+Shown = tuple[tuple[str | None, str], ...]
+"""Counterfactual model, or None where none is involved, and figure."""
+
+
+def _own(*metrics: str) -> Shown:
+    return tuple((None, metric) for metric in metrics)
+
+
+def _by(models: Iterable[str], *metrics: str) -> Shown:
+    return tuple((model, metric) for model in models for metric in metrics)
+
+
+_CHECKED_FLIPS = _by(RUN_MODELS, "fr", "fr_null")
+_PRIVATE = (*_own("acc", "auc", "logloss"), *_CHECKED_FLIPS, *_own(*GUARANTEES, "dp_gap"))
+COLUMNS: Mapping[str, Shown] = {
     "main": (
-        *((None, metric) for metric in ("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base")),
-        (None, "logloss"),
-        (None, "rmse"),
-        *((model, metric) for model in RUN_MODELS for metric in FLIPS),
-        *((None, metric) for metric in (*GUARANTEES, "max_shift_down", "max_shift_up")),
-        *((FIRST, f"{metric}_descendants{end}") for metric in ("fr", "scg") for end in ("", "_null")),
-        *((k, fr) for k in COUNTERFACTUAL_MODELS if k not in RUN_MODELS for fr in ("fr", "fr_null", "net")),
-        *((OWN, metric) for metric in ("fr", "net")),
-        (FIRST, "scg_norm"),
-        *((model, "scg") for model in COUNTERFACTUAL_MODELS),
-        *((model, "scg_null") for model in COUNTERFACTUAL_MODELS),
-        *((None, attack.main) for _, attack in on_models_first() if attack.main),
-        (None, "positive_rate"),
-        (None, "dp_gap"),
-        (None, "eo_gap"),
+        *_own("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base", "logloss", "rmse"),
+        *_by(RUN_MODELS, *FLIPS),
+        *_own(*GUARANTEES, "max_shift_down", "max_shift_up"),
+        *_by([FIRST], "fr_descendants", "fr_descendants_null", "scg_descendants", "scg_descendants_null"),
+        *_by([name for name in COUNTERFACTUAL_MODELS if name not in RUN_MODELS], "fr", "fr_null", "net"),
+        *((OWN, "fr"), (OWN, "net"), (FIRST, "scg_norm")),
+        *(*_by(COUNTERFACTUAL_MODELS, "scg"), *_by(COUNTERFACTUAL_MODELS, "scg_null")),
+        *_own(*(attack.main for _, attack in on_models_first() if attack.main), "positive_rate", "dp_gap", "eo_gap"),
     ),
-    "attacks": (
-        *((None, metric) for _, attack in on_models_first() for metric in attack.columns),
-        *((None, f"aia_{view}_mlp{epochs}") for view in ("z", "logits") for epochs in EPOCHS),
+    "attacks": _own(
+        *(metric for _, attack in on_models_first() for metric in attack.columns),
+        *(f"aia_{view}_mlp{epochs}" for view in ("z", "logits") for epochs in EPOCHS),
     ),
-    "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME, "best_epoch", "warmup", "acc")),
-    "private": _PRIVATE,
-    "epsilon": _PRIVATE,
-    "range": _PRIVATE,
-    "net": (*_PRIVATE, *((model, "net") for model in RUN_MODELS)),
+    "runtime": _own("seconds", *RUNTIME, "best_epoch", "warmup", "acc"),
+    **dict.fromkeys(("private", "epsilon", "range"), _PRIVATE),
+    "net": (*_PRIVATE, *_by(RUN_MODELS, "net")),
 }
 MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
 """Columns of a counterfactual model that are marked where it fails a check."""
 IN_PERCENT = ("fr", "net", "certified", *(attack.stem for _, attack in ATTACKS.items()))
-_UTILITY = ((None, "acc"), (None, "logloss"), (OWN, "scg"), (OWN, "fr"))
-BESIDE: Mapping[str, Sequence[tuple[str | None, str]]] = {
+_UTILITY = (*_own("acc", "logloss"), (OWN, "scg"), (OWN, "fr"))
+BESIDE: Mapping[str, Shown] = {
     "main": _UTILITY,
-    "folktables": (*_UTILITY, (None, "dp_gap"), (None, "eo_gap")),
-    "attacks": (
-        *((None, f"aia_z_mlp{epochs}") for epochs in EPOCHS),
-        *((None, metric) for metric in ATTACKS.get("pgd_paper").columns),
-    ),
-    "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME) if metric != "optimisation_steps"),
+    "folktables": (*_UTILITY, *_own("dp_gap", "eo_gap")),
+    "attacks": _own(*(f"aia_z_mlp{epochs}" for epochs in EPOCHS), *ATTACKS.get("pgd_paper").columns),
+    "runtime": _own("seconds", *(metric for metric in RUNTIME if metric != "optimisation_steps")),
 }
 """Our figures next to those of the paper, which counts flips with each method's own generator."""
-CONTROLLED: Mapping[str, Sequence[tuple[str | None, str]]] = {
-    "attacks": ((None, "aia_z"), (None, "aia_logits")),
-    "runtime": (),
-}
+CONTROLLED: Mapping[str, Shown] = {"attacks": _own("aia_z", "aia_logits"), "runtime": ()}
 """Controls that the paper does not have: flip rates with a permutation baseline, the strongest attacker."""
-_CHECKED_FLIPS = tuple((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null"))
 SAME_AS = {
     "scc": "paper",
     "erm": "erm_network",

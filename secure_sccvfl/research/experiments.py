@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.catalogue import load
@@ -39,7 +38,7 @@ from secure_sccvfl.evaluation.methods import (
     drop_m,
     drop_m_guard,
     erm,
-    own_rows,
+    own_counterfactuals,
     prepare,
     scc,
     sealed,
@@ -58,6 +57,7 @@ from secure_sccvfl.evaluation.scoring import (
     fit_counterfactuals,
     group_table,
     logits_of,
+    one_thread,
 )
 from secure_sccvfl.evaluation.views import views_of
 from secure_sccvfl.models.aware import make_aware
@@ -154,15 +154,15 @@ def _paper_sweep() -> Methods:
     }
 
 
-def _switched() -> Methods:
-    """The paper-faithful method, and with one of its elements switched at a time."""
-    return {"paper": paper_with(), **{f"paper, {name}": paper_with(**changes) for name, changes in SWITCHES.items()}}
+def _of_paper(switches: Mapping[str, Mapping[str, Any]]) -> Methods:
+    """The paper-faithful method with one of its elements switched at a time."""
+    return {f"paper, {name}": paper_with(**changes) for name, changes in switches.items()}
 
 
 def _letter() -> Methods:
     """The paper-faithful method next to itself with other roles, both readings of Server-Consistency, and ours."""
     names = ("erm_network", "server_consistency", "server_consistency_flipped")
-    switched = {f"paper, {name}": paper_with(**SWITCHES[name]) for name in ROLE_SWITCHES}
+    switched = _of_paper({name: SWITCHES[name] for name in ROLE_SWITCHES})
     return {**{name: METHODS.get(name) for name in names}, "paper": paper_with(), **switched, "scc": scc}
 
 
@@ -231,7 +231,7 @@ BUILT: Mapping[str, Callable[[], Methods]] = {
     "ablation": _ablation,
     "sensitivity-paper": _paper_sweep,
     "sensitivity": _sweep,
-    "switches": _switched,
+    "switches": lambda: {"paper": paper_with(), **_of_paper(SWITCHES)},
     "letter": _letter,
     "private": _private,
     "epsilon": _epsilon,
@@ -313,29 +313,19 @@ def attack_scores(ready: Prepared, fitted: Fitted, full: bool) -> list[Scored]:
     return [Scored(None, metric, value) for metric, value in scored.items()]
 
 
-def _own_counterfactuals(ready: Prepared) -> Counterfactuals | None:
-    """Counterfactuals by the run's own generator: a diagnostic."""
-    if not ready.roles.named("M"):
-        return None
-    inputs, target = own_rows(ready)
-    return Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
+def _score(scoring: ScoringSet, own: Mapping[str, Counterfactuals], ready: Prepared, fitted: Fitted) -> list[Scored]:
+    if own and fitted.counterfactuals is not None:
+        own = {OWN: replace(own[OWN], inputs=fitted.counterfactuals(ready.split.test))}
+    return scoring.score(fitted.predict, own)
 
 
-def _score(scoring: ScoringSet, own: Counterfactuals | None, ready: Prepared, fitted: Fitted) -> list[Scored]:
-    if own is None:
-        return scoring.score(fitted.predict)
-    if fitted.counterfactuals is not None:
-        own = replace(own, inputs=fitted.counterfactuals(ready.split.test))
-    return scoring.score(fitted.predict, {OWN: own})
-
-
-def _quality(ready: Prepared, scoring: ScoringSet, own: Counterfactuals | None) -> list[dict[str, Any]]:
+def _quality(ready: Prepared, scoring: ScoringSet, own: Mapping[str, Counterfactuals]) -> list[dict[str, Any]]:
     """Figures of the counterfactuals themselves, from which the validity checks follow."""
     rows, columns = ready.split.train, ready.columns(ready.roles.named("M"))
     training = (ready.inputs[rows], ready.data.protected[0].codes[rows])
     figures = scoring.quality(training, columns, erm(ready).predict)
-    if own is not None:
-        figures[OWN] = edit_quality(*training, scoring.inputs, scoring.codes, own, columns)
+    if own:
+        figures[OWN] = edit_quality(*training, scoring.inputs, scoring.codes, own[OWN], columns)
         figures[OWN]["edit_cycle_error"] = cycle_error(ready)
     return [
         {"method": "(edits)", "judge": name, "metric": metric, "value": value}
@@ -355,14 +345,9 @@ def runtime(seconds: float, notes: Mapping[str, float]) -> dict[str, float]:
     }
 
 
+@one_thread()
 def run_seed(run: SeedRun) -> dict[str, Any]:
     """Everything about one seed, as plain data. One thread: seeds run in parallel."""
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
-        return _run(run)
-
-
-def _run(run: SeedRun) -> dict[str, Any]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
@@ -373,7 +358,7 @@ def _run(run: SeedRun) -> dict[str, Any]:
     default_seconds = time.perf_counter() - clock
     models = COUNTERFACTUAL_MODELS if run.experiment == "main" else RUN_MODELS
     scoring = fit_counterfactuals(data, ready.split, ready.roles, run.seed, models)
-    own = _own_counterfactuals(ready)
+    own = own_counterfactuals(ready)
     scores = _quality(ready, scoring, own)
     if run.experiment in OF_DEFAULT:
         scores += [

@@ -10,7 +10,6 @@ Single people are shown by the program `explain` and by the page of a run.
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -22,15 +21,13 @@ import matplotlib
 
 matplotlib.use("Agg")
 import numpy as np
-import torch
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 from sklearn.metrics import roc_auc_score
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.accounting.charts import percent, tidy
 from secure_sccvfl.accounting.plain_text import plain
-from secure_sccvfl.accounting.tables import Table
+from secure_sccvfl.accounting.tables import Table, page
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.layout import one_hot
@@ -38,8 +35,10 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.pooled import mutual_information_with_s
+from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.research.paper.networks import TrainedNetwork
+from secure_sccvfl.research.results import write_results
 from secure_sccvfl.research.tables import saved
 
 SHOWN = ("erm_network", "uniform_cf", "policy_blind", "server_consistency", "paper", "scc")
@@ -64,8 +63,7 @@ Analysis = Mapping[str, Any]
 
 def of_methods(dataset: str, split: SplitKind, seed: int, card: str = "") -> dict[str, Any]:
     """The analysis of one seed, on one thread."""
-    torch.set_num_threads(1)
-    with warnings.catch_warnings(), threadpool_limits(1):
+    with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore", DataWarning)
         data = load(dataset)
         return analyse(prepare(data, make_split(data, split, seed), seed, card=named_card(card, dataset)))
@@ -189,7 +187,6 @@ def write_qualitative(folder: Path, analysis: Analysis, command: str) -> str:
     """Write data, tables and plots into a folder; returns the tables."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = {"experiment": "qualitative", "command": command, "date": datetime.date.today().isoformat()}
-    (folder / "results.json").write_text(json.dumps({**facts, **analysis}, indent=1) + "\n", encoding="utf-8")
     pictures = [
         role_plot(analysis, folder / "roles.png"),
         representation_plot(analysis, folder / "representations.png"),
@@ -198,24 +195,17 @@ def write_qualitative(folder: Path, analysis: Analysis, command: str) -> str:
         pictures.append(training_plot(analysis["history"][PAPER], PAPER, folder / "training.png"))
     shown = [f"![{name.removesuffix('.png').replace('_', ' ')}]({name})" for name in pictures]
     parts = [f"Made by `{command}` on {facts['date']}.", "# Qualitative analysis", *shown]
-    text = "\n\n".join([*parts, _mask(analysis), _representations(analysis)]) + "\n"
-    (folder / "results.md").write_text(text, encoding="utf-8")
+    text = page(*parts, _mask(analysis), _representations(analysis))
+    write_results(folder / "results.json", {**facts, **analysis}, text)
     return text
 
 
 def _mask(analysis: Analysis) -> str:
     known = analysis["information"]
-    rows = [
-        (
-            name,
-            tidy(known[name]["mi"], 4),
-            tidy(known[name]["null"], 4),
-            tidy(known[name]["null_high"], 4),
-            tidy(analysis["scores"][name], 3),
-            ROLES[analysis["roles"][name]][0],
-        )
-        for name in sorted(known, key=lambda name: -known[name]["mi"])
-    ]
+    rows = []
+    for name, of in sorted(known.items(), key=lambda item: -item[1]["mi"]):
+        information = [tidy(of[figure], 4) for figure in ("mi", "null", "null_high")]
+        rows.append((name, *information, tidy(analysis["scores"][name], 3), ROLES[analysis["roles"][name]][0]))
     text = (
         "Mutual information with s in nats, in plaintext on the training part, from counts over public bins. Next to "
         "it what it is with s permuted: the mean, and what one permutation in twenty exceeds. The score is the noisy "

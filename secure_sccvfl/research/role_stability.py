@@ -31,7 +31,6 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.scores import ScoreKind
-from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import Fitted, Prepared, default_run, prepare
 from secure_sccvfl.evaluation.scoring import half_width
 from secure_sccvfl.policy.roles import ROLES, Roles
@@ -74,12 +73,8 @@ def proposed(
     """Roles that discovery proposes on one split, after all refreshes, with their confidence."""
     config, plan = run_settings(data, budget, score)
     part = part_of(data, config.training_rows(make_split(data, "iid", seed)), parties)
-    given = (PlainStatistics(GaussianNoise(plan, seed)), part.parties, part.protected, len(data.features))
-    discovery = Discovery(*given, config.discovery, seed)
-    sketches, finding = discovery.refresh(0)
-    for refresh in range(1, config.refreshes + config.late_refreshes + 1):
-        sketches, finding = discovery.refresh(refresh, sketches, finding)
-    return discovery.with_confidence(sketches, finding)
+    discovery = Discovery.plain(GaussianNoise(plan, seed), part, len(data.features), config.discovery, seed)
+    return discovery.proposed(config.refreshes + config.late_refreshes + 1)
 
 
 def ranked(data: Dataset, parties: tuple[Party, ...], seed: int, score: ScoreKind) -> float:
@@ -88,8 +83,7 @@ def ranked(data: Dataset, parties: tuple[Party, ...], seed: int, score: ScoreKin
     part = part_of(data, make_split(data, "iid", seed).train, parties)
     found = []
     for noise in (NoNoise(), GaussianNoise(SpendingPlan(epsilon=RANKED, releases=1), seed)):
-        given = (PlainStatistics(noise), part.parties, part.protected, len(data.features), config, seed)
-        found.append(Discovery(*given).refresh(0)[1].scores)
+        found.append(Discovery.plain(noise, part, len(data.features), config, seed).refresh(0)[1].scores)
     truth, noisy = found
     return float(spearmanr(list(truth.values()), [noisy[k] for k in truth])[0])
 

@@ -117,12 +117,12 @@ class Engine(Protocol):
         outputs: int = 1,
         membership: MembershipMask | None = None,
         classes: bool = False,
-        forms: Any = (),
+        records: Any = None,
     ) -> Any:
         """Encodings, label and per-column ridge of the owners as a batch for this many logits.
 
         `membership`: the rows that count, if not all do. `classes`: the label is a class; private heads need to know.
-        `forms`: the public forms of plain encodings, by rank; with active security owners prove them.
+        `records`: of plain encodings, their public forms and own inputs; with active security owners prove them.
         """
         ...
 

@@ -332,7 +332,7 @@ class PlainEngine:
         outputs: int = 1,
         membership: MembershipMask | None = None,
         classes: bool = False,
-        forms: Any = (),
+        records: Any = None,
     ) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")

@@ -40,7 +40,7 @@ from secure_sccvfl.training import secure_steps
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.modules import HeadSpec
-from secure_sccvfl.training.proven import EncodingForm, proven_numbers, proven_rows
+from secure_sccvfl.training.proven import TRAINING, Committed, Records, commit, proven_numbers, rows_of
 from secure_sccvfl.training.secure_steps import ROOT_BITS, SCALE_BITS, consistency, times
 from secure_sccvfl.training.shared import (
     NO_DRAWS,
@@ -91,6 +91,8 @@ class SecureEngine:
         self.widths: tuple[int, ...] = ()
         self._prepared = 0
         self._kept_masks: tuple[Shared, ...] = ()
+        self._committed: dict[str, Committed] = {}
+        """With active security: the records of each part."""
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.session.announce(values, self.session.declared(name))
@@ -127,12 +129,12 @@ class SecureEngine:
         outputs: int = 1,
         membership: MembershipMask | None = None,
         classes: bool = False,
-        forms: Sequence[EncodingForm] = (),
+        records: Records | None = None,
     ) -> SharedBatch:
         rank = self.session.rank
         encoded = self._local_rows(encodings)
         if self.session.active:
-            encoded = self._proven_rows(encoded, forms)
+            encoded = self._proven_rows(encoded, records)
         rows = int(encoded.tensor.size(0)) if isinstance(encoded, SharedRows) else len(encoded)
         if not isinstance(encoded, SharedRows):
             self._learn_widths(encoded.shape[1])
@@ -145,13 +147,20 @@ class SecureEngine:
             return SharedBatch(encoded, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
         return SharedBatch(encoded, ridge[rank], shared)
 
-    def _proven_rows(self, encoded: np.ndarray | SharedRows, forms: Sequence[EncodingForm]) -> SharedRows:
-        if isinstance(encoded, SharedRows) or not forms:
+    def _proven_rows(self, encoded: np.ndarray | SharedRows, records: Records | None) -> SharedRows:
+        """The encodings, computed from what owners commit to at the first call for a part."""
+        if isinstance(encoded, SharedRows) or records is None:
             raise ProtocolError("active security covers private heads on plain encodings only")
         self._learn_widths(encoded.shape[1])
-        if self.widths != tuple(form.columns for form in forms):
+        if self.widths != tuple(form.columns for form in records.forms):
             raise ProtocolError("the widths of the parties' encodings are not those of the public description")
-        return proven_rows(self.session, forms, encoded)
+        if records.part not in self._committed:
+            own = records.forms[self.session.rank].of(records.inputs[self.session.rank])
+            self._committed[records.part] = commit(self.session, records.forms, own)
+            if records.part == TRAINING:
+                self.session.committed |= self._committed[records.part].features(records.forms)
+        tensor = rows_of(records.forms, self._committed[records.part])
+        return SharedRows(tensor, np.abs(encoded).max(axis=0, initial=0.0))
 
     def _local_rows(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
         """This party's own block, or the rows that s has selected."""

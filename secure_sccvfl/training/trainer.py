@@ -78,7 +78,7 @@ from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, Engine, 
 from secure_sccvfl.training.grid import Bounds, Grid, sampled_rows
 from secure_sccvfl.training.model import Hooks, Model, Problem, State, Trial, with_leak
 from secure_sccvfl.training.modules import MODULE_MOMENTUM, MODULE_RATE
-from secure_sccvfl.training.proven import forms_of
+from secure_sccvfl.training.proven import TRAINING, VALIDATION, Records, forms_of
 
 EDITED_ROWS = 20_000
 Phase = Callable[[str], AbstractContextManager[None]]
@@ -195,10 +195,13 @@ class Trainer:
         """
         ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
         classes = self.config.private and self.task != "regression"
-        plain = self.config.private and all(isinstance(one, PlainEncoder) for one in self.encoders.values())
-        left_out = self.dropped if dropped is None else dropped
-        forms = forms_of([self.layouts[rank] for rank in sorted(self.layouts)], left_out) if plain else ()
-        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.membership, classes, forms)
+        records = None
+        if self.config.private and all(isinstance(one, PlainEncoder) for one in self.encoders.values()):
+            left_out = self.dropped if dropped is None else dropped
+            forms = forms_of([self.layouts[rank] for rank in sorted(self.layouts)], left_out)
+            name = TRAINING if part is self.train else VALIDATION
+            records = Records(name, forms, {p.rank: p.inputs for p in part.parties})
+        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.membership, classes, records)
 
     def columns(self, rank: int) -> int:
         return self.encoders[rank].columns

@@ -103,11 +103,11 @@ def views(secret: float) -> dict[str, np.ndarray]:
     assert not any(trace.error for trace in traces)
     received = traces[0].received
     seen = {
-        "P": received["sums"][1::2],
-        "z": [part for part in received["sums of tags"] if part.dtype == np.uint64],
-        "commitments": received["commitment"],
+        name: np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
+        for name, parts in (("P", received["sums"][1::2]), ("commitments", received["commitment"]))
     }
-    return {name: np.concatenate([part.reshape(-1).view(np.uint8) for part in parts]) for name, parts in seen.items()}
+    low, high = (np.concatenate(received["sums of tags"][at::3]).view(np.uint8) for at in (0, 1))
+    return seen | {"z": np.concatenate([low, high.reshape(-1, 8)[:, :6].reshape(-1)])}  # modulo 2^112
 
 
 @pytest.mark.chance(1e-11)  # nine checks

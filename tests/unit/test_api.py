@@ -14,11 +14,11 @@ import pytest
 
 import secure_sccvfl as scc
 from secure_sccvfl.api.figures import Interval, gap_interval, quotient
-from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
+from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig

@@ -21,6 +21,8 @@ from typing import Any
 
 from secure_sccvfl.accounting.tables import Column, Table, page
 from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.protocols.session.shards import peak_memory as peak_memory
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.results import origin, provenance, write_results
@@ -31,6 +33,20 @@ PEER_SECONDS = 600
 Row = dict[str, Any]
 Tell = Callable[[str], None]
 """Called with what is being measured."""
+
+
+class PublicJob:
+    """A job of a benchmark, whose inputs are public. A subclass sets what it opens."""
+
+    releases: Sequence[Release]
+
+    def plan(self) -> ReleasePlan:
+        return ReleasePlan(self.releases)
+
+    @staticmethod
+    def traffic(session: Session) -> Row:
+        """Rounds and bytes of the session so far, at this party."""
+        return {name: getattr(session.total_cost, name) for name in ("rounds", "sent", "dealer")}
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,13 @@ from secure_sccvfl.protocols.alignment.interface import Alignment, releases
 from secure_sccvfl.protocols.alignment.psi import PrivateSetIntersection
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.dealing.matching import ABSENT
-from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.records.releases import Release
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import NOISY_TABLES, Columns, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.research.benchmarks.measuring import (
     PARTIES,
+    PublicJob,
     Result,
     Row,
     Tell,
@@ -73,15 +74,13 @@ def synthetic(columns: Columns, rows: int, groups: int) -> tuple[dict[str, np.nd
     return blocks, codes
 
 
-class DiscoveryBenchmark:
+class DiscoveryBenchmark(PublicJob):
     """Options: `rows`, `groups`, `repeats`."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.rows, self.groups, self.repeats = (int(config.options[k]) for k in ("rows", "groups", "repeats"))
         self.columns = layout(len(config.parties))
-
-    def plan(self) -> ReleasePlan:
-        return ReleasePlan(NOISY_TABLES.releases(PlanFacts(self.columns, (self.groups,), refreshes=self.repeats)))
+        self.releases = NOISY_TABLES.releases(PlanFacts(self.columns, (self.groups,), refreshes=self.repeats))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         progress("group tables", 0, 1)
@@ -104,12 +103,8 @@ class DiscoveryBenchmark:
         noise = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger).deviation(sensitivity)
         indicators = one_hot(codes, self.groups)
         error = max(float(np.abs(table - own[k].T @ indicators).max()) for k, table in found.items())
-        row = {
-            "job": "tables",
-            "max_error": error / noise,
-            "sent": (session.total_cost.sent - before) / (self.repeats + 1),
-            **timing,
-        }
+        sent = (session.total_cost.sent - before) / (self.repeats + 1)
+        row = {"job": "tables", "max_error": error / noise, "sent": sent, **timing}
         return {"ok": error < 8 * noise, "rows": [row]}
 
 
@@ -177,30 +172,19 @@ def ids_of(rank: int, count: int) -> list[str]:
     return [f"{number:012d}" for number in (*range(common), *own)]
 
 
-class AlignmentBenchmark:
+class AlignmentBenchmark(PublicJob):
     """Options: `mode`, `ids` (of each party)."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.mode, self.ids, self.parties = config.options["mode"], config.options["ids"], len(config.parties)
-
-    def plan(self) -> ReleasePlan:
-        everyone = tuple(range(self.parties))
-        return ReleasePlan(
-            [*releases(self.parties, revealed=self.mode == "revealed"), Release(CHECK, everyone, (1,), "public ids")]
-        )
+        self.mode, self.ids, everyone = config.options["mode"], config.options["ids"], range(len(config.parties))
+        opened = releases(len(everyone), revealed=self.mode == "revealed")
+        self.releases = [*opened, Release(CHECK, tuple(everyone), (1,), "public ids")]
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         ids, start, cpu = ids_of(session.rank, self.ids), time.perf_counter(), time.process_time()
         right = self._hidden(session, ids) if self.mode == "hidden" else self._revealed(session, ids, progress)
-        cost = session.total_cost
-        row = {
-            "cpu_seconds": time.process_time() - cpu,
-            "seconds": time.perf_counter() - start,
-            "rounds": cost.rounds,
-            "sent": cost.sent,
-            "dealer": cost.dealer,
-        }
-        return {"ok": right, "rows": [row]}
+        row = {"cpu_seconds": time.process_time() - cpu, "seconds": time.perf_counter() - start}
+        return {"ok": right, "rows": [{**row, **self.traffic(session)}]}
 
     def _hidden(self, session: Session, ids: list[str]) -> bool:
         aligned = HiddenIntersection(session).align(ids)

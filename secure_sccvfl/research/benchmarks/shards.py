@@ -15,10 +15,10 @@ import numpy as np
 
 from secure_sccvfl.accounting.tables import Column
 from secure_sccvfl.protocols.config import SessionConfig
-from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.records.releases import ANY, Release
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.mechanisms import HeadNoise
-from secure_sccvfl.research.benchmarks.measuring import Result, Row, Tell, filled, peak_memory, run_ours
+from secure_sccvfl.research.benchmarks.measuring import PublicJob, Result, Row, Tell, filled, peak_memory, run_ours
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.training.engine import PRIVATE_CURVATURE
 from secure_sccvfl.training.grid import Bounds, Grid
@@ -30,7 +30,7 @@ STEPS = (4, 6, 3)
 """Before and after the curvature is taken at the heads, and precise ones."""
 
 
-class ShardsBenchmark:
+class ShardsBenchmark(PublicJob):
     """Options: `rows` and `columns`."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
@@ -39,9 +39,6 @@ class ShardsBenchmark:
         self.widths = [columns // len(everyone) + (at < columns % len(everyone)) for at in everyone]
         shapes: dict[str, tuple[int, ...]] = {"columns": (ANY,), "range check": (1,), "predictions": (ANY, ANY)}
         self.releases = [Release(name, everyone, shape, "inputs are public") for name, shape in shapes.items()]
-
-    def plan(self) -> ReleasePlan:
-        return ReleasePlan(self.releases)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         engine, rank, began = SecureEngine(session, 0, [0]), session.rank, time.perf_counter()
@@ -63,14 +60,7 @@ class ShardsBenchmark:
         seconds = time.perf_counter() - began
         weights = session.open(head.weights.whole, session.declared("predictions"))
         used = [] if session.shards is None else session.shards.used()
-        cost, memory = session.total_cost, peak_memory()
-        row: Row = {
-            "seconds": seconds,
-            "rounds": cost.rounds,
-            "sent": cost.sent,
-            "dealer": cost.dealer,
-            "memory": memory,
-        }
+        row: Row = {"seconds": seconds, **self.traffic(session), "memory": peak_memory()}
         row |= {"processor": time.process_time(), "workers": [asdict(one) for one in used]}
         return {"ok": True, "rows": [{**row, "weights": np.asarray(weights)[:, 0].tolist()}]}
 

@@ -32,11 +32,12 @@ from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
 from secure_sccvfl.protocols.operations.banded import BAND_ROWS
-from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.records.releases import ANY, Release
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.research.benchmarks import spu_process
 from secure_sccvfl.research.benchmarks.measuring import (
     PARTIES,
+    PublicJob,
     Result,
     Row,
     Tell,
@@ -84,23 +85,20 @@ def timed(
     return rows
 
 
-class OperationsBenchmark:
+class OperationsBenchmark(PublicJob):
     """Option: `repeats` of each operation. The dealer works ahead, as it does in training."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.repeats = int(config.options.get("repeats", 10))
         everyone, times = tuple(range(len(config.parties))), len(cases()) * (self.repeats + 2)
-        self.releases = {
-            k: Release(f"benchmark result, {k} dimensions", everyone, (ANY,) * k, "inputs are public", times=times)
+        self.releases = [
+            Release(f"benchmark result, {k} dimensions", everyone, (ANY,) * k, "inputs are public", times=times)
             for k in (1, 2)
-        }
-
-    def plan(self) -> ReleasePlan:
-        return ReleasePlan(self.releases.values())
+        ]
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         def reveal(tensor: Any) -> Any:
-            return session.open(tensor, self.releases[len(tensor.size())])
+            return session.open(tensor, self.releases[len(tensor.size()) - 1])
 
         rows = timed(
             {**SHARED, "sigmoid": lambda x: session.sigmoid(x, bound=12), "open": reveal},
@@ -229,7 +227,7 @@ def steps_of(engine: Engine, size: Size, ranks: Sequence[int]) -> Iterator[Any]:
         yield head
 
 
-class StepBenchmark:
+class StepBenchmark(PublicJob):
     """Options: `repeats`, `rows` and `width`. Rank 0 holds the label, the last rank holds s."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
@@ -241,9 +239,6 @@ class StepBenchmark:
             Release("columns", everyone, (ANY,), "public shape"),
             Release("predictions", everyone, (ANY, ANY), "inputs are public"),
         ]
-
-    def plan(self) -> ReleasePlan:
-        return ReleasePlan(self.releases)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         engine, rank, size = SecureEngine(session, 0, [PARTIES - 1]), session.rank, self.size

@@ -1,4 +1,4 @@
-"""`bench.py run, rounds, width, wan, classes, heads`: whole secure trainings next to the plaintext engine.
+"""`bench.py run, rounds, width, wan, classes, heads, security`: whole secure trainings next to the plaintext engine.
 
 Each benchmark is a list of points: a data set, a number of parties, a round trip and options of the run. A secure
 training runs without evaluation (parties as processes, dealer, mutual TLS). The plaintext engine then trains in this
@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.accounting.tables import Column, Table
 from secure_sccvfl.data.party import Party, make_parties
@@ -33,7 +31,9 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.cached_releases import cached_files, load_releases
 from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.config import SECURITY
 from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, filled, run_session
@@ -172,8 +172,7 @@ def plain(dataset: str, parties: int, folder: Path, **options: Any) -> PlainTrai
     released = PlainStatistics(tables)
     plan = head_plan(config, [p.layout for p in own], data.task, data.outputs)
     privacy = GaussianNoise(SpendingPlan(releases=config.charged, parties=parties, head=plan), seed)
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
+    with one_thread():
         start = time.perf_counter()
         model = train(PlainEngine(), released, data, split, config, seed, roles=roles, parties=own, privacy=privacy)
         seconds = time.perf_counter() - start
@@ -254,6 +253,14 @@ def width(rows: Sequence[int], columns: Sequence[int]) -> list[Point]:
     last = points[-1]
     before = replace(last, facts={**last.facts, "before": True}, options={**last.options, **NOT_PRIVATE})
     return [*points, before] if len(points) > 1 else points
+
+
+def security(rows: int, columns: int) -> list[Point]:
+    """Both levels of security on German and on synthetic records."""
+    return [
+        Point(dataset, {"what": level}, options={"security": level, "delta": min(DELTA, 1 / rows)})
+        for dataset, level in product(("german", f"synthetic:{rows}x{columns}"), SECURITY)
+    ]
 
 
 SHAPES = (

@@ -36,7 +36,7 @@ from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.cvae import CvaeNet, Mediators, divergence, group_mmd
 from secure_sccvfl.models.generators import GeneratorConfig, Material
-from secure_sccvfl.models.missing import moved_missing
+from secure_sccvfl.models.missing import gaps, moved_missing, with_missing
 from secure_sccvfl.models.table_generator import TableGenerator
 from secure_sccvfl.research.paper.networks import Adversary, start_layers
 
@@ -78,6 +78,14 @@ class LossTerms(NamedTuple):
     mmd: torch.Tensor
     leak: torch.Tensor
     cycle: torch.Tensor
+
+
+class Turn(NamedTuple):
+    """The groups that records are taken for, those they are moved to (rows x groups each), and their context c."""
+
+    z_s: torch.Tensor
+    z_target: torch.Tensor
+    c: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -139,19 +147,13 @@ class MaskedCvae(CvaeNet):
         return raw
 
     def edit(
-        self,
-        x: torch.Tensor,
-        z_s: torch.Tensor,
-        z_target: torch.Tensor,
-        c: torch.Tensor | None = None,
-        scale: float = 1.0,
-        draws: torch.Generator | None = None,
+        self, x: torch.Tensor, turn: Turn, scale: float = 1.0, draws: torch.Generator | None = None
     ) -> torch.Tensor:
         """x + scale * Pi_M(Delta(x)), differentiable; every other column is copied bit by bit.
 
         draws: for the latent code; without it the code is its mean.
         """
-        x_n, x_m = x[:, self.fixed], x[:, self.mediator_columns]
+        x_n, x_m, (z_s, z_target, c) = x[:, self.fixed], x[:, self.mediator_columns], turn
         mean, log_var = self.code(x_m, x_n, z_s)
         z = mean if draws is None else mean + torch.randn(mean.shape, generator=draws) * torch.exp(log_var / 2)
         moved = self.mediators.squash(self._decoded(z, x_n, c, z_target))
@@ -161,16 +163,10 @@ class MaskedCvae(CvaeNet):
 
     @torch.no_grad()
     def edited_copy(
-        self,
-        inputs: np.ndarray,
-        z_s: torch.Tensor,
-        z_target: torch.Tensor,
-        c: torch.Tensor | None,
-        scale: float,
-        draws: torch.Generator | None = None,
+        self, inputs: np.ndarray, turn: Turn, scale: float, draws: torch.Generator | None = None
     ) -> np.ndarray:
         """`edit` on arrays of any precision."""
-        edited = self.edit(torch.tensor(inputs, dtype=torch.float32), z_s, z_target, c, scale, draws)
+        edited = self.edit(torch.tensor(inputs, dtype=torch.float32), turn, scale, draws)
         out = inputs.copy()
         out[:, self.mediators.columns] = edited[:, self.mediator_columns].numpy()
         return out
@@ -178,10 +174,8 @@ class MaskedCvae(CvaeNet):
     def terms(
         self,
         x: torch.Tensor,
-        z_s: torch.Tensor,
-        z_target: torch.Tensor,
+        turn: Turn,
         draws: torch.Generator,
-        c: torch.Tensor | None = None,
         adversary: Adversary | None = None,
         cycle: bool = False,
     ) -> LossTerms:
@@ -192,29 +186,23 @@ class MaskedCvae(CvaeNet):
         proxies pass through, nothing that it reads depends on the generator: the term has a value and no gradient.
         """
         x_n, x_m, none = x[:, self.fixed], x[:, self.mediator_columns], x.new_zeros(())
+        z_s, z_target, c = turn
         mean, log_var = self.code(x_m, x_n, z_s)
         z = mean + torch.randn(mean.shape, generator=draws) * torch.exp(log_var / 2)
         likelihood = self.mediators.reconstruction(self._decoded(z, x_n, c, z_s), x_m) + divergence(mean, log_var)
-        edited = self.edit(x, z_s, z_target, c, draws=draws)
+        edited = self.edit(x, turn, draws=draws)
         identity = ((edited[:, self.fixed] - x_n) ** 2).sum(dim=1).mean()
         leak = none if adversary is None else adversary.recovery(edited[:, self.guarded], z_s)
         back = none
         if cycle:
-            returned = self.edit(edited, z_target, z_s, c, draws=draws)
+            returned = self.edit(edited, Turn(z_target, z_s, c), draws=draws)
             back = ((returned[:, self.mediator_columns] - x_m) ** 2).sum(dim=1).mean()
-        match = self._match(edited[:, self.mediator_columns], x_m, z_s, z_target, draws)
+        match = self._match(edited[:, self.mediator_columns], x_m, turn, draws)
         return LossTerms(identity, likelihood, match, leak, back)
 
-    def _match(
-        self,
-        moved: torch.Tensor,
-        real: torch.Tensor,
-        z_s: torch.Tensor,
-        z_target: torch.Tensor,
-        draws: torch.Generator,
-    ) -> torch.Tensor:
+    def _match(self, moved: torch.Tensor, real: torch.Tensor, turn: Turn, draws: torch.Generator) -> torch.Tensor:
         a, b = (torch.randperm(len(real), generator=draws)[:MATCH_ROWS] for _ in range(2))
-        of_a, of_b = z_target[a], z_s[b]
+        of_a, of_b = turn.z_target[a], turn.z_s[b]
         present = (of_a.sum(dim=0) >= 1) & (of_b.sum(dim=0) >= 2)
         if not present.any():
             return real.new_zeros(())
@@ -245,7 +233,7 @@ class MaskedGenerator:
         groups = len(self.shares)
         z_s = F.one_hot(torch.full((len(inputs),), source), groups).float()
         z_target = F.one_hot(torch.as_tensor(target, dtype=torch.long), groups).float()
-        return self.net.edited_copy(inputs, z_s, z_target, self.context(len(inputs)), self.scale, draws)
+        return self.net.edited_copy(inputs, Turn(z_s, z_target, self.context(len(inputs))), self.scale, draws)
 
     def context(self, rows: int) -> torch.Tensor:
         """c for so many records."""
@@ -309,7 +297,8 @@ def fit_masked_generator(material: Material, config: GeneratorConfig, seed: int)
     c = made.context(len(x))
     for epoch in range(EPOCHS):
         optimiser.zero_grad()
-        GeneratorTerms().total(made.net.terms(x, z_s, soft_targets(z_s, seed, epoch), draws, c)).backward()
+        turn = Turn(z_s, soft_targets(z_s, seed, epoch), c)
+        GeneratorTerms().total(made.net.terms(x, turn, draws)).backward()
         optimiser.step()
     return made
 
@@ -347,15 +336,12 @@ def _shifted(columns: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.
 
     Who becomes present draws from the uniform distribution with the new mean and deviation.
     """
-    missing, after, left = np.zeros(len(columns), bool), np.zeros(len(columns), bool), uniform
+    missing, after, left = gaps(columns), gaps(columns), uniform
     if columns.shape[1] > 1:
-        missing = columns[:, 1] > 0.5
         after, left = moved_missing(missing, old[2], new[2], uniform)
     out = columns.copy()
-    known, arrives = ~missing & ~after, missing & ~after
+    known = ~missing & ~after
     ratio = new[1] / max(old[1], 1e-3)
     out[known, 0] = np.clip(new[0] + (columns[known, 0] - old[0]) * ratio, 0.0, 1.0)
-    out[arrives, 0] = np.clip(new[0] + new[1] * np.sqrt(12) * (left[arrives] - 0.5), 0.0, 1.0)
-    out[arrives, 1:] = 0.0
-    out[~missing & after] = (0.0, 1.0)[: columns.shape[1]]
-    return out
+    drawn = np.clip(new[0] + new[1] * np.sqrt(12) * (left[missing & ~after] - 0.5), 0.0, 1.0)
+    return with_missing(out, missing, after, drawn)

@@ -134,15 +134,18 @@ def training_state(net: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str
     return {f"net/{name}": value.numpy().copy() for name, value in net.state_dict().items()} | made
 
 
+def part_of(arrays: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    """The arrays that were kept as NAME/..., without that prefix."""
+    return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
+
+
 def restore_training(net: nn.Module, optimiser: torch.optim.Optimizer, kept: Mapping[str, np.ndarray]) -> None:
     """Continue from what `training_state` returned."""
-    layers = {name.removeprefix("net/"): v for name, v in kept.items() if name.startswith("net/")}
-    net.load_state_dict({name: torch.tensor(value) for name, value in layers.items()})
+    net.load_state_dict({name: torch.tensor(value) for name, value in part_of(kept, "net").items()})
     moments: dict[int, dict[str, torch.Tensor]] = {}
-    for name, value in kept.items():
-        if name.startswith("adam/"):
-            _, number, key = name.split("/")
-            moments.setdefault(int(number), {})[key] = torch.tensor(value)
+    for name, value in part_of(kept, "adam").items():
+        number, key = name.split("/")
+        moments.setdefault(int(number), {})[key] = torch.tensor(value)
     optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
 
 

@@ -27,7 +27,6 @@ from secure_sccvfl.discovery.decisions import RoleAssignment, Rule
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.scores import probabilities
-from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import Prepared
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, Noise
@@ -57,15 +56,7 @@ class Masks:
         rule, fractions = RULES[self.settings.partition], (self.settings.rho_m, self.settings.rho_p)
         config = replace(recipe.discovery, rule=rule, rho_m=fractions[0], rho_p=fractions[1])
         train, owners = part_of(ready.data, ready.split.train, ready.parties), ready.data.owners
-        return Discovery(
-            PlainStatistics(self.noise),
-            train.parties,
-            train.protected,
-            len(owners),
-            config,
-            ready.seed,
-            owners=owners,
-        )
+        return Discovery.plain(self.noise, train, len(owners), config, ready.seed, owners=owners)
 
     def refresh(self) -> bool:
         """Release tables once more unless the cap is reached. Whether masks changed."""

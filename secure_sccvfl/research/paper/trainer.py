@@ -27,7 +27,7 @@ from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.evaluation.methods import Prepared
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.research.paper.generators import MaskedCvae, pseudo_groups
+from secure_sccvfl.research.paper.generators import MaskedCvae, Turn, pseudo_groups
 from secure_sccvfl.research.paper.networks import (
     Adversary,
     Epoch,
@@ -156,8 +156,8 @@ class Generators(nn.Module):
         pieces = list(records.x.split(self.widths, dim=1))
         target = records.targets(draw)
         for key, model in self._local_models():
-            z_s, c = records.z_s[key], self._context(activations, key)
-            pieces[key] = model.edit(pieces[key], z_s, target[key], c, self.settings.edit_scale, draws)
+            turn = Turn(records.z_s[key], target[key], self._context(activations, key))
+            pieces[key] = model.edit(pieces[key], turn, self.settings.edit_scale, draws)
         return torch.cat(pieces, dim=1)
 
     def loss(
@@ -169,15 +169,8 @@ class Generators(nn.Module):
         pieces, target = records.x[picked].split(self.widths, dim=1), records.targets(draw)
         seen = [h[picked] for h in activations]
         for key, model in self._local_models():
-            terms = model.terms(
-                pieces[key],
-                records.z_s[key][picked],
-                target[key][picked],
-                draws,
-                self._context(seen, key),
-                self._guard(key),
-                cycle=weights.cycle > 0,
-            )
+            turn = Turn(records.z_s[key][picked], target[key][picked], self._context(seen, key))
+            terms = model.terms(pieces[key], turn, draws, self._guard(key), cycle=weights.cycle > 0)
             total = total + weights.total(terms)
         return total
 
@@ -287,9 +280,8 @@ class JointTraining:
         if self.settings.temperature and self.task != "regression":
             with torch.no_grad():
                 result.temperature = _temperature(self.net(result.scaled(check.x)), check.y, self.task)
-        self.traffic.model = (
-            2 * FLOAT_BYTES * sum(v.numel() for part in self._at_parties() for v in part.parameters())
-        )
+        at_parties = [self.net.encoders, *self._parts()[1:]]
+        self.traffic.model = 2 * FLOAT_BYTES * sum(v.numel() for part in at_parties for v in part.parameters())
         return result
 
     def _refreshed(self, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -306,9 +298,6 @@ class JointTraining:
 
     def _parts(self) -> list[nn.Module]:
         return [self.net, self.adversaries, *([] if self.generators is None else [self.generators])]
-
-    def _at_parties(self) -> list[nn.Module]:
-        return [self.net.encoders, *self._parts()[1:]]
 
     def _optimiser(self) -> torch.optim.Optimizer:
         """AdamW or Adam on the backbone, Adam on the rest: AdamW without decay is Adam."""

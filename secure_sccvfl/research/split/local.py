@@ -41,12 +41,13 @@ from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.research.paper.generators import MaskedGenerator, group_posterior, soft_targets
+from secure_sccvfl.research.paper.generators import MaskedGenerator, Turn, group_posterior, soft_targets
 from secure_sccvfl.research.paper.networks import (
     Adversary,
     LocalTraining,
     MlpEncoder,
     dropout_factors,
+    part_of,
     restore_training,
     reverse,
     training_state,
@@ -183,7 +184,7 @@ class OwnTraining(LocalTraining):
                 continue
             z_s = self.z_s[place][picked]
             target = soft_targets(self.z_s[place], self.seed, number)[picked]
-            terms = made.net.terms(x, z_s, target, draws, made.context(len(x)), guard)
+            terms = made.net.terms(x, Turn(z_s, target, made.context(len(x))), draws, guard)
             loss = loss + weights.identity * terms.identity + weights.support * (terms.likelihood + terms.mmd)
             if guard is not None:
                 loss = loss + weights.leak * terms.leak + guard.loss(x[:, made.net.guarded], z_s)
@@ -202,11 +203,7 @@ class OwnTraining(LocalTraining):
 
     def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
         """Continue from what `state` returned, or from `lasting`: then generators begin as they were taken up."""
-
-        def part(name: str) -> dict[str, np.ndarray]:
-            return {k.removeprefix(f"{name}/"): v for k, v in kept.items() if k.startswith(f"{name}/")}
-
-        super().go_on(part("encoder"))
+        super().go_on(part_of(kept, "encoder"))
         for name, (net, optimiser) in self._nets.items():
-            if own := part(name):
+            if own := part_of(kept, name):
                 restore_training(net, optimiser, own)

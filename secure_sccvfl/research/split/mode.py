@@ -47,16 +47,10 @@ from secure_sccvfl.protocols.steps.split import (
     inputs_of,
     split_step,
 )
-from secure_sccvfl.releases.catalogue import (
-    EARLY_STOPPING,
-    EDITING_PARTIES,
-    GRADIENT,
-    RANGE_CHECK,
-    PlanFacts,
-    plan_of,
-)
+from secure_sccvfl.releases import catalogue
+from secure_sccvfl.releases.catalogue import PlanFacts, plan_of
 from secure_sccvfl.research.paper.generators import MaskedGenerator
-from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp
+from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp, part_of
 from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
 from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
 from secure_sccvfl.research.split.stopping import EarlyStopping
@@ -177,10 +171,10 @@ def split_releases(parties: int, config: SplitConfig, task: Task = "binary") -> 
     facts = PlanFacts({rank: {"encoder": config.hidden} for rank in range(parties)}).with_settings(config)
     checks = len(config.kept_at) + 1  # the last check is about validation records
     return [
-        *GRADIENT.releases(facts, times=config.most),
-        *EDITING_PARTIES.releases(facts),
-        *RANGE_CHECK.releases(facts, times=checks if task != "regression" else 0),
-        *EARLY_STOPPING.releases(facts, times=config.most if config.patience else 0),
+        *catalogue.GRADIENT.releases(facts, times=config.most),
+        *catalogue.EDITING_PARTIES.releases(facts),
+        *catalogue.RANGE_CHECK.releases(facts, times=checks if task != "regression" else 0),
+        *catalogue.EARLY_STOPPING.releases(facts, times=config.most if config.patience else 0),
     ]
 
 
@@ -215,18 +209,15 @@ class SplitState:
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> SplitState:
         """The state from what `arrays` returned."""
-
-        def part(name: str) -> dict[str, np.ndarray]:
-            return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
-
-        shown, names = part("seen"), [f.name for f in fields(Seen)]
+        shown, names = part_of(arrays, "seen"), [f.name for f in fields(Seen)]
         count = sum(key.endswith(f"/{names[-1]}") for key in shown)
+        weights = {k: restore_share(share, SPLIT_HEAD_BITS) for k, share in part_of(arrays, "weights").items()}
         return cls(
-            Weights(**{name: restore_share(share, SPLIT_HEAD_BITS) for name, share in part("weights").items()}),
-            part("local"),
+            Weights(**weights),
+            part_of(arrays, "local"),
             tuple(Seen(*(shown[f"{n}/{name}"] for name in names)) for n in range(count)),
             int(arrays["taken"]),
-            part("watched"),
+            part_of(arrays, "watched"),
             bool(arrays["stopped"]),
         )
 
@@ -297,7 +288,7 @@ class SplitTrainer:
         own = {attribute.name: generators[attribute.name][self.rank] for attribute in self.train.protected}
         self.local.take_up(self.state.noisy_tables, own, self.party.layout.columns(roles.dropped))
         edits = not set(roles.edited).isdisjoint(self.party.layout.names)
-        opened = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
+        opened = self.engine.publish(catalogue.EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if opened[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
 
@@ -366,7 +357,9 @@ class SplitTrainer:
         """All steps up to this one, or up to where early stopping ends them."""
         rows = min(MOST_ROWS if self.config.batch is None else self.config.batch, self.train.rows)
         editing = self.editing if lam > 0 else ()
-        layout = SplitLayout(rows, self.engine.widths, editing, self._attributes(), self.outputs)
+        groups = [len(attribute.groups) for attribute in self.train.protected]
+        attributes = tuple(zip(self.engine.group_holders, groups, strict=True))
+        layout = SplitLayout(rows, self.engine.widths, editing, attributes, self.outputs)
         pace = SplitPace(self.config.head_rate, self.config.momentum, self.config.decay, lam)
         batches, seen = self._batches(rows, at.taken, lam), [*at.seen]
         weights, first, taken, goes_on = at.weights, at.taken, at.taken, True
@@ -403,7 +396,7 @@ class SplitTrainer:
         self._last = stepped.logits, stepped.shifts
         opened = self.session.open_each(
             [
-                (sketch, self.session.declared(GRADIENT.titled(rank)))
+                (sketch, self.session.declared(catalogue.GRADIENT.titled(rank)))
                 for rank, sketch in enumerate(stepped.projections)
             ]
         )[self.rank]
@@ -452,10 +445,6 @@ class SplitTrainer:
                 else:
                     made.append(generator(inputs, g, targets[:, g], draw))
         return made
-
-    def _attributes(self) -> tuple[tuple[int, int], ...]:
-        groups = [len(attribute.groups) for attribute in self.train.protected]
-        return tuple(zip(self.engine.group_holders, groups, strict=True))
 
     def _batches(self, rows: int, first: int, lam: float) -> Iterator[np.ndarray]:
         """Public rows of every step: all, or batches of one size from a public order."""

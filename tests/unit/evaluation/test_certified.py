@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import secure_sccvfl as scc
-from secure_sccvfl.api.trained import TrainedModel, one_thread
+from secure_sccvfl.api.trained import TrainedModel
 from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
@@ -25,6 +25,7 @@ from secure_sccvfl.evaluation.certified import (
 from secure_sccvfl.evaluation.methods import METHODS, erm, logistic, prepare, with_kappa
 from secure_sccvfl.evaluation.methods import scc as default
 from secure_sccvfl.evaluation.pooled import compare, ready_with, run_counterfactuals
+from secure_sccvfl.evaluation.scoring import one_thread
 from secure_sccvfl.metrics.rates import wilson
 from secure_sccvfl.models.certificate import CertificateError
 from secure_sccvfl.policy.card import named_card

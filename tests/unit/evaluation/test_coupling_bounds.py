@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import secure_sccvfl as scc
-from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.coupling_bounds import (
     Mediator,
@@ -23,7 +22,7 @@ from secure_sccvfl.evaluation.coupling_bounds import (
 )
 from secure_sccvfl.evaluation.methods import METHODS, edited_rows, erm, prepare
 from secure_sccvfl.evaluation.methods import scc as default
-from secure_sccvfl.evaluation.scoring import fit_counterfactuals
+from secure_sccvfl.evaluation.scoring import fit_counterfactuals, one_thread
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan

@@ -25,7 +25,7 @@ from secure_sccvfl.policy.roles import Role
 from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.research.experiments import methods_of
 from secure_sccvfl.research.paper import methods
-from secure_sccvfl.research.paper.generators import GeneratorTerms, MaskedCvae
+from secure_sccvfl.research.paper.generators import GeneratorTerms, MaskedCvae, Turn
 from secure_sccvfl.research.paper.methods import (
     COMPONENTS,
     PAPER_ABLATIONS,
@@ -547,23 +547,23 @@ def moved(model: MaskedCvae, term: torch.Tensor) -> bool:
 @pytest.mark.parametrize("reading", ["decoded", "contrast"])
 def test_only_mediators_change_and_everything_else_is_copied_bit_by_bit(scale: float, reading: str) -> None:
     model = generator(reading=reading)
-    edited = model.edited_copy(INPUTS, Z_S, Z_T, C, scale)
+    edited = model.edited_copy(INPUTS, Turn(Z_S, Z_T, C), scale)
     assert (edited[:, [*N, *P]] == INPUTS[:, [*N, *P]]).all()
     assert (edited[:, M] != INPUTS[:, M]).any(axis=1).all()
     assert edited.min() >= 0 and edited.max() <= 1
-    tensor = model.edit(X, Z_S, Z_T, C, scale)
+    tensor = model.edit(X, Turn(Z_S, Z_T, C), scale)
     assert torch.equal(tensor[:, [*N, *P]], X[:, [*N, *P]])
     assert np.allclose(tensor.detach().numpy(), edited, atol=1e-6)
 
 
 def test_each_term_is_zero_or_not_where_it_must_be() -> None:
     model = generator()
-    terms = model.terms(X, Z_S, Z_T, draws(), C, leak_adversary(model))
+    terms = model.terms(X, Turn(Z_S, Z_T, C), draws(), leak_adversary(model))
     assert terms.identity.item() == 0 and terms.cycle.item() == 0
     assert terms.likelihood.item() > 0 and terms.mmd.item() > 0 and terms.leak.item() > 0
     assert moved(model, terms.likelihood) and moved(model, terms.mmd)
-    assert model.terms(X, Z_S, Z_T, draws(), C).leak.item() == 0
-    cycle = model.terms(X, Z_S, Z_T, draws(), C, cycle=True).cycle
+    assert model.terms(X, Turn(Z_S, Z_T, C), draws()).leak.item() == 0
+    cycle = model.terms(X, Turn(Z_S, Z_T, C), draws(), cycle=True).cycle
     assert cycle.item() > 0 and moved(model, cycle)
 
 
@@ -573,15 +573,15 @@ def test_the_identity_term_sees_a_counterfactual_that_breaks_it() -> None:
             return super().edit(x, *rest, **named) + 0.1
 
     model = Broken(LAYOUT, ("m", "k"), ("p",), 2, 1)
-    identity = model.terms(X, Z_S, Z_T, draws()).identity.item()
+    identity = model.terms(X, Turn(Z_S, Z_T), draws()).identity.item()
     assert identity == pytest.approx(0.01 * len(N), rel=1e-4)
 
 
 def test_the_leak_has_a_gradient_only_where_proxies_are_edited() -> None:
     passing, editing = generator(), generator(edited=("m", "k", "p"))
     assert len(passing.guarded) == len(editing.guarded) == len(N) + len(P)
-    assert not moved(passing, passing.terms(X, Z_S, Z_T, draws(), C, leak_adversary(passing)).leak)
-    assert moved(editing, editing.terms(X, Z_S, Z_T, draws(), C, leak_adversary(editing)).leak)
+    assert not moved(passing, passing.terms(X, Turn(Z_S, Z_T, C), draws(), leak_adversary(passing)).leak)
+    assert moved(editing, editing.terms(X, Turn(Z_S, Z_T, C), draws(), leak_adversary(editing)).leak)
 
 
 def test_the_leak_is_large_where_the_adversary_recovers_s() -> None:
@@ -599,7 +599,7 @@ def test_the_leak_is_large_where_the_adversary_recovers_s() -> None:
 def test_state_goes_through_arrays() -> None:
     def step(model: MaskedCvae, optimiser: torch.optim.Optimizer, seed: int) -> None:
         optimiser.zero_grad()
-        GeneratorTerms().total(model.terms(X, Z_S, Z_T, draws(seed), C)).backward()
+        GeneratorTerms().total(model.terms(X, Turn(Z_S, Z_T, C), draws(seed))).backward()
         optimiser.step()
 
     first = generator()
@@ -612,4 +612,4 @@ def test_state_goes_through_arrays() -> None:
     restore_training(second, other, kept)
     step(first, optimiser, 2)
     step(second, other, 2)
-    assert torch.equal(first.edit(X, Z_S, Z_T, C), second.edit(X, Z_S, Z_T, C))
+    assert torch.equal(first.edit(X, Turn(Z_S, Z_T, C)), second.edit(X, Turn(Z_S, Z_T, C)))
