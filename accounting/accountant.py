@@ -162,6 +162,7 @@ def _not_about_orders(record: logging.LogRecord) -> bool:
     return "_compute_log_a_frac failed to converge" not in str(record.msg)
 
 
+@lru_cache(maxsize=4096)
 def loss_distribution(lines: Lines, delta: float) -> float:
     """Epsilon by dp_accounting's privacy loss distributions, rounded up: tight to a thousandth and better.
 
@@ -206,6 +207,7 @@ def _with_heads(lines: Lines, delta: float, most: float) -> float:
     return min(most, objective_bounds.closed_epsilon(heads, math.sqrt(gaussian), delta, most))
 
 
+@lru_cache(maxsize=4096)
 def opacus(lines: Lines, delta: float) -> float:
     """Epsilon by Opacus' Rényi divergences: another implementation of the same bound."""
     from opacus.accountants.analysis.rdp import get_privacy_spent

@@ -160,19 +160,23 @@ class Party:
             raise PeerError(", ".join(differing), step, reason)
         return received
 
-    def confirm(self, step: str) -> None:
-        """Raise unless all received the same and sent the dealer the same requests. One round, 32 bytes to each."""
+    def confirm(self, step: str, *more: Array) -> dict[int, list[Array]]:
+        """Raise unless all received the same and sent the dealer the same requests. One round, 32 bytes to each.
+
+        more: arrays that go to all in the same round; returns those of the others.
+        """
         elements = self.take("confirmation", self.parties)
         shares, own = elements["c"], elements[f"t{self.rank}"]
         if self.active:
             shares, own = [self.known(share) for share in shares], self.known(own)
-        specs = [Spec.of(shares[self.rank])]
+        specs = [Spec.of(shares[self.rank]), *map(Spec.of, more)]
         received = self.compared(
-            step, {peer: [shares[peer]] for peer in self.others}, {peer: specs for peer in self.others}
+            step, {peer: [shares[peer], *more] for peer in self.others}, {peer: specs for peer in self.others}
         )
-        back = shares[self.rank] + sum(arrays[0] for arrays in received.values())
+        back = shares[self.rank] + sum(arrays.pop(0) for arrays in received.values())
         if not np.array_equal(back, own):
             raise PeerError("a party", step, "cannot show that all sent the dealer the same requests")
+        return received
 
     def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
         """The values behind masked shares, at every party, in one round."""
@@ -211,10 +215,9 @@ class Party:
         self._links = {peer: arrays[0].tobytes() for peer, arrays in received.items()}
 
     def _coin(self, step: str) -> bytes:
-        """Random bytes that nobody could know before all had sent what precedes this. One round."""
+        """Random bytes that nobody could know before all had sent what precedes this. The round of `confirm`."""
         link = np.frombuffer(self._chain.next(), np.uint8)
-        received = self.broadcast(f"{step}: coin", [link], {peer: [Spec.of(link)] for peer in self.others})
-        for peer, (array,) in received.items():
+        for peer, (array,) in self.confirm(step, link).items():
             if not verification.follows(array.tobytes(), self._links[peer]):
                 raise PeerError(f"party {peer}", step, "sent another coin than it had committed to")
             self._links[peer] = array.tobytes()
@@ -222,19 +225,20 @@ class Party:
         return hashlib.sha256(b"coin" + b"".join(links[rank] for rank in sorted(links))).digest()
 
     def verify(self, step: str) -> None:
-        """Raise unless everything opened since the last check is what was shared. Four rounds, none if nothing was.
+        """`confirm`, and raise unless everything opened since the last check is what was shared. Four rounds.
 
-        See protocols/dealing/verification.py.
+        See protocols/dealing/verification.py. Only `confirm` if nothing was opened.
         """
         claims = dict(sorted(self.proofs.pending.items()))
-        parts = [*([self.pending] if self.pending.size else []), *claims.values()]
-        if not parts:
+        opened = [self.pending] if self.pending.size else []
+        if not opened and not claims:
+            self.confirm(step)
             return
         self.proofs.pending = {}
-        fits = self._agree(step, parts)
-        if self.pending.size == 0 and len(parts) > len(claims) and not fits[0]:
+        fits = self._agree(step, [*opened, *claims.values()])
+        if opened and not fits.pop(0):
             raise verification.failed(step)
-        for (owner, _), fit in zip(claims.items(), fits[len(parts) - len(claims) :], strict=True):
+        for owner, fit in zip(claims, fits, strict=True):
             if not fit:
                 raise PeerError(
                     f"party {owner}", step, "gave an input that is not in the form that the step requires"
@@ -404,7 +408,6 @@ class Party:
                 shares.append(share if mask is None else share + mask)
                 masks.append(self.known(mask) if mask is not None and receiver == self.rank else None)
         self.verify(f"before {step}")
-        self.confirm(f"before {step}")
         opened = iter(zip(self.open_masked(step, shares), masks, strict=True))
         self.verify(f"after {step}")
         results: list[RingArray | None] = []

@@ -7,7 +7,7 @@ continue, or an honest party stops. Nobody learns anything but whether the check
 
 | round | sent to all | bytes to each peer |
 |---|---|---|
-| 1, coin | the next link of a hash chain whose last link all sent when the session began | 32 |
+| 1, coin | with `Party.confirm`: the next link of a hash chain whose last one all sent when the session began | 32 |
 | 2, sums | P_i = T_i + 2^64 rho_i: T_i are ROWS random subset sums of v_i; rho is uniform, with tags | 16 ROWS |
 | 3, commitment | SHA-256 of z_i and a random salt | 32 |
 | 4, sums of tags | z_i = Z_i + 2^64 tag_i(rho) - alpha_i P + a zero share modulo 2^128; the salt | 16 ROWS + 32 |

@@ -203,7 +203,8 @@ class Session:
                 self.shards.end()
             head = bytes.fromhex(self._desk.chain.head)
             self._compare("compare release logs", head, "has another log of releases", LogError)
-            party.verify("check at the end")
+            if party.active:
+                party.verify("check at the end")
             party.compared("end", {}, {})
             party.tuples.end()
             self._transport.finish()

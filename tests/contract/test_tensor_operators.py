@@ -36,7 +36,6 @@ HEADS, ROWS = RNG.uniform(-1, 1, (COLUMNS, 3)), RNG.uniform(-1, 1, (TALL, 3))
 MATRICES = RNG.uniform(-1, 1, (5, COLUMNS, COLUMNS))
 LARGE = RNG.uniform(-1, 1, (1 << 15, 1))
 TRIANGLES = ring.upper_triangles((MATRICES + MATRICES.transpose(0, 2, 1)) / 8)
-BITS = RNG.integers(0, 2, (6, COLUMNS))
 SIZES = np.array([4, 1, 4, 2])
 PLACES = [4, 0, 4]
 

@@ -104,8 +104,8 @@ class Plain:
         plain = cls(schema, home / "run", [one.party.inputs for one in new], new[1].groups)
         return plain, new[0].ids.tolist()
 
-    def logit(self, inputs: Sequence[np.ndarray], group: int) -> float:
-        """Of one record of a group, which models that use s need."""
+    def logits(self, inputs: Sequence[np.ndarray], group: int) -> np.ndarray:
+        """Of records of a group, which models that use s need."""
         layouts, parts = self.schema.layouts, []
         for rank, (model, one) in enumerate(zip(self.models, inputs, strict=True)):
             aware = model.aware is not None
@@ -114,21 +114,21 @@ class Plain:
             )
         encoded = np.hstack(parts)
         if self.models[0].module is None:
-            return float((encoded @ self.weight + self.bias)[0, 0])
+            return (encoded @ self.weight + self.bias)[:, 0]
         layers = {name: combined([m.layers[name] for m in self.models]) for name in self.models[0].layers}
         hidden = np.maximum(encoded @ layers["0.weight"].T + layers["0.bias"], 0)
-        return float((hidden @ layers["2.weight"].T + layers["2.bias"])[0, 0])
+        return (hidden @ layers["2.weight"].T + layers["2.bias"])[:, 0]
 
     def votes(self) -> np.ndarray:
         """Logits in every group (records x groups x draws)."""
         count = len(self.schema.protected[0].groups)
         votes = np.zeros((len(self.groups), count, DRAWS))
-        for row, target, draw in product(range(len(self.groups)), range(count), range(DRAWS)):
-            own, cells = int(self.groups[row]), [inputs[[row]] for inputs in self.inputs]
+        for own, target, draw in product(range(count), range(count), range(DRAWS)):
+            rows = self.groups == own
+            cells, to = [inputs[rows] for inputs in self.inputs], np.full(rows.sum(), target)
             if target != own:
-                to = np.array([target])
                 cells = [g(one, own, to, draw) for g, one in zip(self.generators, cells, strict=True)]
-            votes[row, target, draw] = self.logit(cells, target)
+            votes[rows, target, draw] = self.logits(cells, target)
         return votes
 
     def decisions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -187,7 +187,7 @@ def check_decisions(plain: Plain, rows: Sequence[Mapping[str, str]], moved: floa
 GERMAN: dict[str, dict[str, Any]] = {
     "sealed": {"take_lambda": 0.0, "lambdas": [0.0]},
     "aware": {"mode": "aware"},
-    "mlp": {"private_model": False, "head": "mlp", "hidden": 6, "steps": 60, "take_lambda": 0.0},
+    "mlp": {"private_model": False, "head": "mlp", "hidden": 6, "steps": 30, "take_lambda": 0.0},
 }
 
 

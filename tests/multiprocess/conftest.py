@@ -25,7 +25,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (run / LOG).exists():
             shutil.rmtree(run, ignore_errors=True)
-            run_mpc("--dataset", "german", "--parties", "3", "--out", run.name, *SHORT, "--seeds", "2", cwd=folder)
+            run_mpc("--dataset", "german", "--parties", "3", "--out", run.name, *SHORT, "--seeds", "1", cwd=folder)
     return run
 
 

@@ -3,12 +3,14 @@
 Each host is a folder with its own files alone. Where it is allowed, each is also a network namespace, joined to the
 others by a bridge that stands in a namespace of its own; `bank.example` and the like are names there. Elsewhere the
 parties get addresses of the loopback range. `scp` fetches between the folders, and refuses what must stay at home.
-Parties and the dealer are real processes. All other commands need no network: their programs run here, one by one.
+Parties and the dealer are processes of their own, forked with all imports done. All other commands need no network:
+their programs run here, one by one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import shutil
@@ -17,18 +19,23 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from socket import socket
 from typing import TextIO
 from unittest.mock import patch
 
 from secure_sccvfl.launch.cli import main
+from secure_sccvfl.runs.local.processes import ForkedProcess
 from tests.multiprocess.documented import Block, blocks, is_walked
 from tests.multiprocess.hosts import free_addresses
-from tests.multiprocess.programs import ONE_THREAD, ROOT
+from tests.multiprocess.programs import ONE_THREAD, ROOT, Script
 from tests.support.sessions import LONG
 
 PARTIES = ("bank", "employer", "bureau")
 HOSTS = (*PARTIES, "dealer", "authority")
 SUFFIX = ".example"
+PROGRAM = ROOT / "secure_sccvfl" / "__main__.py"
+LATE = -1
+"""The exit code of one that has not ended."""
 NODE = re.compile(r"sccvfl (party|dealer) ")
 """Commands that run side by side, at all hosts."""
 
@@ -71,10 +78,6 @@ class Namespaces:
     def name(self, host: str) -> str:
         return f"scc{os.getpid()}-{host}"
 
-    def inside(self, host: str) -> list[str]:
-        """What begins a command that runs at this host."""
-        return ["ip", "netns", "exec", self.name(host)]
-
     def _make(self) -> None:
         names = "127.0.0.1 localhost\n"
         names += "".join(f"10.99.0.{n} {host}{SUFFIX}\n" for n, host in enumerate(HOSTS, 1))
@@ -112,11 +115,36 @@ class Loopback:
     def __init__(self) -> None:
         self.addresses = dict(zip(PARTIES, free_addresses(), strict=True))
 
-    def inside(self, host: str) -> list[str]:
-        return []
+    def name(self, host: str) -> str:
+        return ""
 
     def close(self) -> None:
         pass
+
+
+@dataclass(frozen=True)
+class Node(Script):
+    """A command of a party or the dealer, in this network namespace if it has a name."""
+
+    space: str = ""
+
+    def run(self, listener: socket | None = None) -> int:
+        os.dup2(2, 1)
+        if self.space:
+            enter(self.space)
+        return super().run(listener)
+
+
+def enter(space: str) -> None:
+    """Move this process into a network namespace with its own names of hosts, as `ip netns exec` does."""
+    libc, mounts, network, bind, slaves = ctypes.CDLL(None, use_errno=True), 0x20000, 0x40000000, 0x1000, 0x84000
+    with open(f"/run/netns/{space}") as net:
+        calls = [lambda: libc.setns(net.fileno(), network), lambda: libc.unshare(mounts)]
+        calls.append(lambda: libc.mount(b"none", b"/", None, slaves, None))
+        calls.append(lambda: libc.mount(f"/etc/netns/{space}/hosts".encode(), b"/etc/hosts", None, bind, None))
+        for call in calls:
+            if call() != 0:
+                raise OSError(ctypes.get_errno(), f"cannot enter {space}")
 
 
 @contextlib.contextmanager
@@ -138,16 +166,9 @@ class Walk:
 
     def __init__(self, folder: Path, net: Namespaces | Loopback) -> None:
         self.folder, self.net = folder, net
-        self._running: dict[str, tuple[Step, subprocess.Popen[bytes]]] = {}
+        self._running: dict[Step, ForkedProcess] = {}
         for host in HOSTS:
             self.home(host).mkdir(parents=True, exist_ok=True)
-        program = folder / "programs" / "sccvfl"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m secure_sccvfl "$@"\n')
-        program.chmod(0o755)
-        paths = os.pathsep.join([str(program.parent), os.environ["PATH"]])
-        ours = {"PATH": paths, "PYTHONPATH": str(ROOT), **ONE_THREAD}
-        self._environment = {**os.environ, **ours}
 
     def home(self, host: str) -> Path:
         return self.folder / host
@@ -170,22 +191,20 @@ class Walk:
                 else:
                     code = self.do(step)
                     assert code == 0, self._failure(step, code)
-            return {step: process.wait(LONG) for step, process in self._running.values()}
+            for process in self._running.values():
+                process.wait(LONG)
+            codes = {step: process.poll() for step, process in self._running.items()}
+            return {step: LATE if code is None else code for step, code in codes.items()}
         finally:
-            for _, process in self._running.values():
+            for process in self._running.values():
                 process.kill()
                 process.wait()
             self._running.clear()
 
     def do(self, step: Step) -> int:
         """A command that needs no other host; returns its exit code."""
-        text, home = self._here(step), self.home(step.host)
-        expanded = subprocess.run(
-            ["bash", "-ec", f"printf '%s\\0' {text}"], cwd=home, check=True, capture_output=True, text=True
-        )
-        program, *words = expanded.stdout.split("\0")[:-1]
+        home, (program, *words) = self.home(step.host), self._begun(step)
         with (self.folder / f"{step.host}.log").open("a") as log, _terminal() as typed:
-            print("$", text, file=log, flush=True)
             if program == "scp":
                 return self._fetch(words, step.host)
             with (
@@ -195,7 +214,7 @@ class Walk:
                 patch.object(sys, "stdin", typed),
                 patch.object(sys, "argv", [program]),
             ):
-                assert program == "sccvfl", text
+                assert program == "sccvfl", step.text
                 return main(words)
 
     def _fetch(self, words: Sequence[str], host: str) -> int:
@@ -208,17 +227,25 @@ class Walk:
             shutil.copy(self.home(other) / path, self.home(host) / target)
         return 0
 
-    def _start(self, step: Step) -> None:
-        assert step.host not in self._running, f"two at once at the {step.host}"
+    def _begun(self, step: Step) -> list[str]:
+        """The words of a command as a shell makes them, which the host's log has from now on."""
         text = self._here(step)
+        expanded = subprocess.run(
+            ["bash", "-ec", f"printf '%s\\0' {text}"],
+            cwd=self.home(step.host),
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         with (self.folder / f"{step.host}.log").open("a") as log:
-            print("$", text, file=log, flush=True)
-            command = [*self.net.inside(step.host), "bash", "-ec", f"exec {text}"]
-            home = self.home(step.host)
-            process = subprocess.Popen(
-                command, cwd=home, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        self._running[step.host] = (step, process)
+            print("$", text, file=log)
+        return expanded.stdout.split("\0")[:-1]
+
+    def _start(self, step: Step) -> None:
+        assert all(step.host != other.host for other in self._running), f"two at once at the {step.host}"
+        node = Node(step.host, PROGRAM, tuple(self._begun(step)[1:]), self.net.name(step.host))
+        with contextlib.chdir(self.home(step.host)):
+            self._running[step] = ForkedProcess(node, self.folder / f"{step.host}.log", ONE_THREAD)
 
     def _here(self, step: Step) -> str:
         """The command as written, with addresses of this machine where its names cannot be given to hosts."""
@@ -244,8 +271,3 @@ def _terminal() -> Iterator[TextIO]:
 
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-def count(script: Sequence[Step], host: str) -> int:
-    """How many commands are run at a host."""
-    return sum(step.host == host for step in script)

@@ -37,7 +37,6 @@ from tests.support.chance import LEVEL, alike, uniform
 from tests.support.sessions import run_session
 
 OWN = 3000
-Seen = dict[str, list[np.ndarray]]
 
 
 class Spy:

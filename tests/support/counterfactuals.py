@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from scipy.special import expit
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
@@ -13,7 +14,9 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import Split, make_split
+from secure_sccvfl.evaluation import counterfactual_fits
 from secure_sccvfl.evaluation.scoring import Predictor
+from secure_sccvfl.models.cvae import CvaeConfig
 from secure_sccvfl.models.encoders import plain_encoding
 
 MEDIATORS = (
@@ -24,6 +27,11 @@ MEDIATORS = (
     "property",
     "residence_since",
 )
+
+
+def shorten_autoencoder(patch: pytest.MonkeyPatch) -> None:
+    """For tests that run every counterfactual model and ask nothing of how good the autoencoder is."""
+    patch.setattr(counterfactual_fits, "CvaeConfig", lambda: CvaeConfig(epochs=5))
 
 
 @dataclass(frozen=True)

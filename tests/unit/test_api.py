@@ -315,10 +315,6 @@ def test_a_mistake_is_refused_in_one_line(heart, wrong, error, message):
     assert len(str(refusal.value).splitlines()) == 1 and not isinstance(refusal.value, (AttributeError, LookupError))
 
 
-def test_a_policy_card_fixes_roles():
-    assert scc.train("heart", lambdas=(4.0,), card="shipped").roles != scc.train("heart", lambdas=(4.0,)).roles
-
-
 def test_a_run_is_refused_before_anything_is_written(tmp_path):
     data = make_data(label=("bank", "late"), features=None)
     with pytest.raises(DataError, match="late, amount, job were read off the records"):

@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import Pipeline
 from sklearn.utils.estimator_checks import check_estimator
@@ -80,12 +79,6 @@ def test_categories_in_a_frame_are_read():
     assert model.score(X, y) > 0.7 and model.classes_.tolist() == ["0", "1"]
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.decision_function(X), model.decision_function(X))
-
-
-def test_settings_are_those_of_scikit_learn():
-    model = SCCClassifier(epsilon=2.0).set_params(random_state=7)
-    assert clone(model).get_params() == model.get_params()
-    assert model.get_params()["epsilon"] == 2.0
 
 
 def test_the_frontier_has_a_row_for_every_lambda():

@@ -106,7 +106,7 @@ def test_planned_releases_fit_exactly_and_no_other(epsilon, delta, releases, sen
     assert releases_left([], cheaper, epsilon, delta) < releases, "a thousandth less noise does not fit"
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     epsilon=st.floats(0.5, 20),
     releases=st.integers(0, 6),
@@ -211,14 +211,14 @@ def replay(text):
 
 
 def replayed_with_heads(heads, others):
-    from tests.unit.accounting.test_objective import ORDERS, integrated_curve, listed_delta, to_epsilon
+    from tests.unit.accounting.test_objective import ORDERS, curve_of_head, listed_delta, to_epsilon
 
     assert all(event.sampling == 1 for event in others)
     other = math.fsum(e.count * (e.sensitivity / e.sigma) ** 2 / e.copies for e in others)
     parameters = [(h.mechanism, h.sensitivity / h.sigma / math.sqrt(h.copies), h.curvature) for h in heads]
     curve = ORDERS * other / 2
     for (kind, mu, kappa), head in zip(parameters, heads, strict=True):
-        curve = curve + head.count * integrated_curve(ORDERS, mu, kappa, kind)
+        curve = curve + head.count * curve_of_head(mu, kappa, kind)
     listed = [one for one, head in zip(parameters, heads, strict=True) for _ in range(head.count)]
     closed = brentq(lambda epsilon: listed_delta(epsilon, listed, math.sqrt(other)) - DELTA, 0.05, 60, xtol=1e-5)
     return to_epsilon(ORDERS, curve, DELTA), closed

@@ -289,8 +289,8 @@ def test_controls_and_bounds_are_no_part_of_the_family() -> None:
 
 def test_the_strongest_attacker_is_chosen_for_a_view_of_many_weak_columns() -> None:
     """Four or thirty-two of them tell less than all together."""
-    rng, truth = np.random.default_rng(0), np.arange(600) % 2
-    seen = rng.normal(size=(600, 120)) + 0.17 * truth[:, None]
+    rng, truth = np.random.default_rng(0), np.arange(500) % 2
+    seen = rng.normal(size=(500, 120)) + 0.17 * truth[:, None]
     all_columns = infer(None, seen, truth, 0)
     few = infer(None, seen[:, :4], truth, 0)
     rates = [float(balanced(f.chosen[None], f.truth)[0]) for f in (few, all_columns)]

@@ -9,6 +9,7 @@ import pytest
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.research import experiments
 from secure_sccvfl.research.tables import Part, reproduce, short_name
+from tests.support.counterfactuals import shorten_autoencoder
 
 LABELS = {
     "binary": 'classes = ["no", "yes"]',
@@ -74,6 +75,7 @@ features = [ {{ name = "happy", kind = "category", categories = [1, 2, 3, 4, 5] 
 def test_own_data_goes_through_the_pooled_evaluation(tmp_path, monkeypatch, task):
     few = {k: METHODS.get(k) for k in ("majority", "logreg", "erm", "drop_m", "scc")}
     monkeypatch.setattr(experiments, "methods_of", lambda experiment: few)
+    shorten_autoencoder(monkeypatch)
     part = Part("out", "main", (write(tmp_path, task),), seeds=range(1))
     rows = reproduce(part, tmp_path / "out")
     got = {(r["method"], r["judge"], r["metric"]): r["mean"] for r in rows}

@@ -238,21 +238,6 @@ def test_group_gaps_are_the_largest_pairwise_ones():
     assert [row["acc"] for row in group_table(logits, label, codes, "binary")] == [0.5, 0.5, 1.0]
 
 
-def test_a_predictor_that_ignores_the_mediators_never_flips():
-    by_model = {k: make_counterfactuals(k, HELD_OUT, USED, EDITED, 0) for k in ("ot", "cvae")}
-    inputs = np.hstack([p.inputs for p in make_parties(HELD_OUT)])
-    column = Layout.of(GERMAN.features).columns(["checking_status"])[:1]
-    scored = evaluate(
-        lambda u: u[:, column] - 0.5,
-        inputs,
-        HELD_OUT.label.values,
-        HELD_OUT.protected[0].codes,
-        "binary",
-        by_model,
-    )
-    assert all(s.value == 0.0 for s in scored if s.metric in ("fr", "scg"))
-
-
 def test_utility_does_not_rise_because_a_class_is_frequent():
     label = np.array([1] * 8 + [0] * 2)
     constant = {s.metric: s.value for s in utility(np.ones((10, 1)), label, "binary")}

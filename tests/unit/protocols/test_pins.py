@@ -82,11 +82,6 @@ def test_without_pins_the_authority_can_be_any_member(consortium: Consortium) ->
     assert meet(config, listeners, [consortium.member(0), consortium.forged(1), consortium.member(2)]) == [True] * 3
 
 
-def test_pinned_members_meet(consortium: Consortium) -> None:
-    config, listeners = local_config(PARTIES, certificates=consortium.prints)
-    assert meet(config, listeners, [consortium.member(node) for node in range(3)]) == [True] * 3
-
-
 def test_an_own_certificate_that_is_not_pinned_is_an_error_at_start(consortium: Consortium) -> None:
     config, listeners = local_config(PARTIES, certificates=consortium.prints)
     pins, forged = consortium.prints["party-1"], consortium.forged_prints["party-1"]

@@ -177,19 +177,6 @@ def test_outside_a_session_nothing_works() -> None:
         runtime.crypten.cryptensor(torch.zeros(2))
 
 
-def test_releases_are_logged_equally_everywhere(tmp_path: Any) -> None:
-    from secure_sccvfl.protocols.records.chain import read_chain
-
-    def job(session: Session) -> None:
-        opened(session, secret(session, np.zeros((2, 2))))
-        opened(session, secret(session, np.zeros(3)))
-
-    run_session(job, folder=tmp_path)
-    logs = [read_chain(tmp_path / f"party-{rank}" / "releases.jsonl") for rank in range(3)]
-    assert logs[0] == logs[1] == logs[2]
-    assert [line["release"] for line in logs[0]] == ["result 2", "result 1"]
-
-
 def test_an_undeclared_release_raises_on_every_party_and_sends_nothing() -> None:
     undeclared = Release("undeclared", (0, 1, 2), (1,), "test")
     raised = []

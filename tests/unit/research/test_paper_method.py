@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from secure_sccvfl.api.trained import probabilities
 from secure_sccvfl.data.catalogue import load
@@ -456,6 +455,12 @@ BAD = {"hidden": 0, "rate": 0.0, "edit_scale": 0.0, "lambda_gen": -1.0, "rho_m":
 BAD |= {"partition": "x", "edits": "x", "optimiser": "sgd", "dropout": 1.0, "context": -1}
 
 
+@pytest.mark.parametrize("name", BAD)
+def test_bad_settings_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        replace(BASE, **{name: BAD[name]})
+
+
 PEOPLE = 200
 Z = torch.eye(2)[torch.arange(PEOPLE) % 2]
 SIGNAL = torch.cat([Z[:, 1:] * 2 - 1, torch.randn(PEOPLE, 1, generator=torch.Generator().manual_seed(0))], dim=1)
@@ -475,26 +480,6 @@ def test_reversal_is_the_identity_forward_and_turns_the_gradient(weight: float) 
     assert all(torch.equal(a, b) for a, b in zip(gradients[1:], same, strict=True)), (
         "the adversary itself still learns"
     )
-
-
-@pytest.mark.parametrize("reversed_too", [True, False])
-def test_an_encoder_behind_the_reversal_forgets_s(reversed_too: bool) -> None:
-    encoder = nn.Linear(2, 2, bias=False)
-    with torch.no_grad():
-        encoder.weight.copy_(torch.eye(2))
-    adversary = Adversary(2, 2, 0)
-    learns = torch.optim.Adam(adversary.parameters(), 0.05)
-    moves = torch.optim.SGD(encoder.parameters(), 0.2)
-    for _ in range(60):
-        learns.zero_grad()
-        moves.zero_grad()
-        u = encoder(SIGNAL)
-        adversary.loss(reverse(u) if reversed_too else u, Z).backward()
-        learns.step()
-        moves.step()
-    u = encoder(SIGNAL).detach()
-    distance = (u[Z[:, 1] == 1].mean(0) - u[Z[:, 1] == 0].mean(0)).norm().item()
-    assert distance < 1.8 if reversed_too else distance > 2.2, distance  # 2 at the start
 
 
 ROWS, CONTEXT = 120, 3

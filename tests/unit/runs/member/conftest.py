@@ -12,7 +12,6 @@ from secure_sccvfl.protocols.config import SessionConfig, node_folder
 from secure_sccvfl.protocols.net.certificates import Authority, Credentials, install, make_request, members, pinned
 from tests.support.own_data import heart_rows, write_own
 
-NAMES = ("hospital", "clinic", "payer")
 CARD = {
     "dataset": "heart of our own",
     "version": "1",
