@@ -16,6 +16,7 @@ from secure_sccvfl.accounting.budget import Budget
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.metrics import certified as certificates
 from secure_sccvfl.metrics.certified import AtEnds
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_release
@@ -509,3 +510,25 @@ def test_the_mac_key_reaches_nobody(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_public_key_of_small_order_names_its_sender() -> None:
     traces = attempt(*JOBS["sums"](3), 3, Lie(1, "key agreement", 0, "zeros", 0))
     assert "party 1: sent a public key that gives no key" in str(traces[0].error)
+
+
+@pytest.mark.parametrize("holder", [0, 1])
+def test_a_holder_of_s_alone_refuses_noise_for_fewer_features_than_there_are(holder: int) -> None:
+    """The number of features is what parties announce; the owner of all of them may skip its own checks."""
+    columns: dict[int, dict[str, int]] = {1 - holder: {name: 2 for name in "abcd"}, holder: {}}
+    group = Consortium(ROWS, columns, (holder,), (2,))
+    for announced, refused in ((4, False), (3, True), (0.25, True)):
+        norm = float(np.sqrt(announced))
+
+        def job(session: Session, norm: float = norm) -> None:
+            budget = Budget.in_memory(100.0, 1e-5)
+            charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), group.records, "dealer+holder")
+            statistics = SecureStatistics(session, group.columns, group.holders, group.rows, charger, None)
+            statistic = GroupSums("sketch-0", norm)
+            if session.rank != holder:
+                vars(statistic)["whole"] = lambda columns, shape: dict(columns)
+            group.release(session, statistics, statistic)
+
+        trace = attempt(job, group.plan(1), 2)[holder]
+        assert ("announced a wrong number" in str(trace.error)) == refused
+        assert refused != any(step.startswith("release") and step != "release plan" for step in trace.sent)
