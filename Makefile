@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers docs lock release run test test-slow test-chance mutants lint bench clean
+.PHONY: help env peers docs lock release run test test-slow test-engines test-chance mutants lint bench clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -53,6 +53,8 @@ lock:           ## choose the versions in locks/ anew, with uv (locks/torch-cpu.
 	$(COMPILE) pyproject.toml --extra test --group engine --no-emit-package torch --output-file locks/requirements.txt
 	grep -o 'torch==[0-9.]*' pyproject.toml | \
 	  $(COMPILE) --no-config - --constraint locks/requirements.txt --output-file locks/torch.txt
+	sed -nE 's/^(flare|mlflow|ray) = \["(.*)"\]$$/\2/p' pyproject.toml | \
+	  $(COMPILE) --no-config - --constraint locks/requirements.txt --output-file locks/engines.txt
 	$(COMPILE) --no-config --group peers --output-file locks/peers.txt
 	$(COMPILE) --no-config --group docs --output-file locks/docs.txt
 
@@ -69,6 +71,11 @@ test: $(READY)  ## the whole suite
 
 test-slow: $(READY)  ## what is too long for every day
 	$(PYTEST) -m slow
+
+test-engines: $(READY)  ## install NVIDIA FLARE, Ray and MLflow into .venv, and run the tests that need them
+	@$(if $(UV),$(UV) pip $(LOCKED) --python $(BIN)/python --requirement locks/engines.txt ||) \
+	  $(PIP) $(LOCKED) --requirement locks/engines.txt
+	$(BIN)/python -m pytest -m engines
 
 test-chance: $(READY)  ## the tests whose outcome depends on chance, each with its stated rate
 	$(PYTEST) -m 'chance and not slow'

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument("what", choices=tuple(BENCHMARKS), help="what to measure; see above")
-    parser.add_argument("--json", type=Path, help="write the rows here, and the page next to it")
+    parser.add_argument("--json", type=Path, metavar="FILE.json", help="write the rows here, and the page to FILE.md")
     parser.add_argument("--dataset", help="run, rounds, wan: the data set (as of run_mpc.py; default german)")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system or training (default 3)")

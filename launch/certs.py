@@ -233,7 +233,7 @@ def _members_of(text: str, session: Path) -> list[str]:
     argument("--authority", type=Path, required=True, help="the authority's folder"),
 )
 def _revoke(options: argparse.Namespace) -> int:
-    """Note that a certificate is revoked; its key is never signed again."""
+    """Note in the authority's register.jsonl that a certificate is revoked; its key is never signed again."""
     from secure_sccvfl.protocols.net.certificates import Authority, members, spoken
 
     authority = Authority(options.authority)

@@ -23,7 +23,8 @@ from secure_sccvfl.launch.arguments import Main, Parser, answer, argument, progr
 from secure_sccvfl.protocols.config import DEALER, ConfigError
 from secure_sccvfl.runs.member.orchestrated import ACTIONS, Site
 
-CLASSES = tuple(f"secure_sccvfl.runs.member.flare.Session{part}" for part in ("Controller", "Executor"))
+FLARE = "secure_sccvfl.runs.member.flare"
+CLASSES = CONTROLLER, EXECUTOR = f"{FLARE}.SessionController", f"{FLARE}.SessionExecutor"
 RIGHTS = ("submit_job", "view", "manage_job", "download_job", "operate")
 """What a role keeps whose rights are not listed: "any", FLARE's default for its administrator, allows code too."""
 
@@ -48,7 +49,6 @@ def _job(options: argparse.Namespace) -> int:
     sites = options.sites or [*config.names, DEALER]
     if len(sites) != len(config.parties) + 1 or len(set(sites)) != len(sites):
         raise ConfigError(f"--sites must name {len(config.parties) + 1} sites, by rank and the dealer last")
-    controller, executor = CLASSES
     asked = {"session": hashlib.sha256(options.session.read_bytes()).hexdigest(), "action": options.action}
     meta = {
         "name": f"sccvfl-{config.name}-{options.action}",
@@ -59,9 +59,9 @@ def _job(options: argparse.Namespace) -> int:
     }
     server = {
         "format_version": 2,
-        "workflows": [{"id": "session", "path": controller, "args": {**asked, "sites": sites}}],
+        "workflows": [{"id": "session", "path": CONTROLLER, "args": {**asked, "sites": sites}}],
     }
-    client = {"format_version": 2, "executors": [{"tasks": ["sccvfl"], "executor": {"path": executor, "args": {}}}]}
+    client = {"format_version": 2, "executors": [{"tasks": ["sccvfl"], "executor": {"path": EXECUTOR, "args": {}}}]}
     if options.out.exists():
         raise ConfigError(f"{options.out} is there already; name another folder with --out")
     (options.out / "app" / "config").mkdir(parents=True)
@@ -96,8 +96,9 @@ def _site(options: argparse.Namespace) -> int:
         raise ConfigError(f"{options.kit} is no server's kit: name --home and --member")
     resources, policy = _read(local / "resources.json"), _read(local / "authorization.json")
     resources |= {
-        "class_allow_list": list(CLASSES),
+        "class_allow_list": CLASSES,
         "class_list_enforcement_mode": "enforce",
+        "app_validator": {"path": f"{FLARE}.JobValidator", "args": {}},
         "allow_log_streaming": False,
     }
     for role, rights in policy["permissions"].items():

@@ -13,10 +13,13 @@
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
     python launch/reproduce.py runtime-secret --seeds 2 --out results/runtime-secret
 
-Experiments run on the plaintext engine; `secure` and `runtime-secret` run under MPC. Finished seeds are kept in OUT,
-so a stopped run continues where it was. OUT gets results.json (data), results.md (tables with 95 % intervals, the
-paper's figures next to ours) and plots. `tables` makes every table of our method and `paper` every table of the
-paper, a folder for each; both need the file of ACS Income for the tables about it. `check` runs the first seeds of
+Experiments run on the plaintext engine; `secure` and `runtime-secret` run under MPC. OUT gets results.json (data),
+results.md (tables with 95 % intervals, the paper's figures next to ours) and trade_off.png; `attacks` also
+attacks.png, `qualitative` roles.png, representations.png and training.png. `roles` and `letter-roles` write
+role-stability.* and letter-roles.* alone. Finished seeds are kept in OUT, so a stopped run continues where it was:
+seeds/EXPERIMENT-DATA-SPLIT-SEED.json, of `runtime-secret` seeds/MODE-DATA-SEED.json, of `secure` seed-0.json, ...
+`tables` makes every table of our method and `paper` every table of the paper, a folder for each and an index
+(tables.md, README.md); both need the file of ACS Income for the tables about it. `check` runs the first seeds of
 every table below OUT again and compares each figure with its row in results.json; it writes nothing.
 """
 

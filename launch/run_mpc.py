@@ -16,10 +16,12 @@ Training opens what the release plan declares (docs/releases.md). Throw-away cer
 removed as soon as all processes are connected. For one process per host see run_party.py and run_dealer.py.
 
 The run's folder (default runs/TIME) gets report.html, report.json, policy_card.*, privacy_budget.*,
-evaluation_budget.*, session.toml, audit.jsonl and audit.head, logs/, and party-0/, party-1/, ...: what each party
-holds, with its share of the model. evaluation/ and examples/ have the same of later sessions, records.csv the public
-records of examples. predict writes predictions.csv and refused.csv into party-0/, ... Ledgers of own data are in
-sccvfl-ledgers next to the description.
+evaluation_budget.*, session.toml, audit.jsonl and audit.head, logs/ (dealer.log, party-0.log, ...), and party-0/,
+party-1/, ...: what each party holds. That is result.json, audit.jsonl, releases.jsonl (what was opened), its shares
+(model/ with model.* and evaluation.json, checkpoints/STEP.npz, judge-NAME.npz), ledger.jsonl and ledger.jsonl.head,
+their sets/ and tables/ (files named by digests), records.key, and predictions-MODEL.* with all answers of its model.
+evaluation/ and examples/ have the same of later sessions, records.csv the public records of examples. predict writes
+predictions.csv and refused.csv into party-0/, ... Ledgers of own data are in sccvfl-ledgers next to the description.
 
 --set reaches every option; `sccvfl options` lists them. Options of this program that are not listed below:
 --certs FOLDER (certificates made by certs.py), --deadline SECONDS (wait for a peer; 60),

@@ -101,14 +101,14 @@ class BandedMatrix:
 
 def check_columns(columns: RingArray) -> None:
     """Raise unless a party's encodings are small enough for sums over a band."""
-    if columns.size and int(np.abs(columns).max()) > int(COLUMN_LIMIT * 2**FRACTION_BITS):
+    if columns.size and max(int(columns.max()), -int(columns.min())) > int(COLUMN_LIMIT * 2**FRACTION_BITS):
         raise RangeError(f"an encoding is larger in magnitude than {COLUMN_LIMIT:g}; scale the columns")
 
 
 def mask_columns(party: Party, columns: RingArray, widths: Sequence[int]) -> BandedMatrix:
     """Every party puts its own columns under its masks; `columns` has widths[rank] columns.
 
-    All send at once: one round for each 2^21 ring elements of the matrix.
+    They may be shorter integers. All send at once: one round for each 2^21 ring elements of the matrix.
     """
     check_columns(columns)
     starts = range(0, len(columns), BAND_ROWS)
@@ -133,7 +133,8 @@ def shares_of(party: Party, tall: BandedMatrix) -> RingArray:
             return np.zeros(block.shape, np.int64) if block.plaintext is None else block.plaintext
         return _known_mask(block) + block.opened if party.adds_public else _known_mask(block)
 
-    return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
+    bands = [np.concatenate([share(block) for block in band], axis=1, dtype=np.int64) for band in tall.bands]
+    return np.concatenate(bands)
 
 
 def multiplication(party: Party, tall: BandedMatrix, other: RingArray, transposed: bool = False) -> Halves:
@@ -165,7 +166,7 @@ def _add_product(party: Party, block: Masked, b: RingArray, d: RingArray, out: R
     """Add (x - mask) b + x d, where the owner knows x, or x is opened + a shared mask."""
     out += ring.matmul(turn(block.opened), b)
     if block.plaintext is not None:
-        out += ring.matmul(turn(block.plaintext), d)
+        out += ring.matmul(turn(block.plaintext.astype(np.int64, copy=False)), d)
     elif block.owner is None:
         out += ring.matmul(turn(_known_mask(block)), d)
         if party.adds_public:

@@ -283,4 +283,4 @@ def _own_block(value: Any, rank: int) -> RingArray:
     blocks = [elements for owner, elements, _ in value.blocks if owner == rank and elements is not None]
     if len(blocks) != 1:
         raise ProtocolError(f"party {rank} must know one block, not {len(blocks)}")
-    return blocks[0]
+    return blocks[0].astype(np.int64, copy=False)

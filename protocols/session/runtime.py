@@ -62,6 +62,7 @@ from secure_sccvfl.protocols.records.releases import Receipt, Release, ReleaseDe
 from secure_sccvfl.protocols.records.transcript import Transcript
 from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray, Share
 from secure_sccvfl.protocols.session import binding, binding_tensors, tensors
+from secure_sccvfl.protocols.session.rows import encoded
 from secure_sccvfl.protocols.session.tensors import CURRENT
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ class Session:
         elements = None
         if self.rank == owner:
             short = bits == 0 and isinstance(values, np.ndarray) and values.dtype in _SHORT_INTEGERS
-            elements = values if short else ring.encode(values, bits, limit)
+            elements = values if short else encoded(values, bits, limit)
             if tuple(shape) != elements.shape:
                 raise ProtocolError(f"values of shape {elements.shape} were declared as {tuple(shape)}")
         return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, elements, shape[-1])], bits))

@@ -8,9 +8,10 @@ of each follows from the public number of rows.
 A party's process in the head group runs the same program as without shards. A tensor with a row for each record is a
 `ShardedTensor`, the name of one tensor in each shard session. Operators on it become orders to the own workers, in
 the same order at every party. What is small travels with an order as this party's share; what only the owner knows,
-as its rows. A sum over rows (X^T r, X^T X, counts by group) returns to the head process as its workers' shares, and
-these are added there, or kept apart as bands that the head group truncates before it adds them. Logits of which more
-than sums are needed return as shares too. Noise, charges and releases are in the head group, once, after the sum.
+as its rows, or as how its workers make them (rows.py). A sum over rows (X^T r, X^T X, counts by group) returns to the
+head process as its workers' shares, and these are added there, or kept apart as bands that the head group truncates
+before it adds them. Logits of which more than sums are needed return as shares too. Noise, charges and releases are
+in the head group, once, after the sum.
 
 | order | rounds | ring elements to each peer, all shards together |
 |---|---|---|
@@ -37,7 +38,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -53,6 +54,7 @@ from secure_sccvfl.protocols.net.transport import Array
 from secure_sccvfl.protocols.operations.banded import BAND_ROWS, even
 from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray
 from secure_sccvfl.protocols.session import binding_tensors
+from secure_sccvfl.protocols.session.rows import RowSource, part_of, pieces_of
 from secure_sccvfl.protocols.session.runtime import MPCTensor, Session, bits_of, crypten, share_of
 from secure_sccvfl.protocols.session.tensors import Late, Parts, Value
 
@@ -67,6 +69,8 @@ _OVER_ROWS = frozenset({"__matmul__", "gram", "group_sums", "sum"})
 _WIDE = _PAIRS | {"sigmoid", "capped_slope", "product"}
 _TOGETHER = 1 << 17
 """How many values go through a sigmoid, or a product with a shared one, at once: each takes hundreds of bytes."""
+_FINE_TOGETHER = 1 << 15
+"""The same of a precise sigmoid: each value takes 1.6 kB."""
 _MADE = frozenset({"owned", "public", "share", "wrap", "zeros"})
 
 
@@ -91,6 +95,26 @@ class _Words(NamedTuple):
 
     array: Array
     bits: int | None
+
+
+class _Following(NamedTuple):
+    """In an order: rows that follow it in pieces."""
+
+    shape: tuple[int, ...]
+
+
+class _Received(RowSource):
+    """The pieces that follow an order, as they come."""
+
+    def __init__(self, channel: Channel, shape: tuple[int, ...]) -> None:
+        self.channel, self.shape = channel, shape
+
+    def pieces(self) -> Iterator[Array]:
+        missing = len(self)
+        while missing:
+            piece = self.channel.recv()
+            missing -= len(piece)
+            yield piece
 
 
 @dataclass(frozen=True)
@@ -196,6 +220,9 @@ for _name in _BY_ROW:
 class RowShards:
     """The workers of one party, at its process of the head group. Makes tall tensors as `Session` does."""
 
+    active = False
+    """Active security does not cover row shards."""
+
     def __init__(self, session: Session, channels: Sequence[Channel]) -> None:
         self.session, self._channels = session, tuple(channels)
         self.rank, self.parties, self._numbers = session.rank, session.parties, 0
@@ -214,7 +241,7 @@ class RowShards:
     def owned(
         self, values: Array | None = None, *, owner: int, shape: Sequence[int], **options: Any
     ) -> ShardedTensor:
-        """As `Session.owned`: each worker gets its rows of what this party knows."""
+        """As `Session.owned`: each worker makes, or gets, its rows of what this party knows."""
         return self._made("owned", values if owner == self.rank else None, shape, owner=owner, **options)
 
     def share(
@@ -233,14 +260,18 @@ class RowShards:
         """Shares of the head group that go to the shards."""
         return self._made("wrap", words, words.shape, bits=bits)
 
-    def _made(self, name: str, values: Array | None, shape: Sequence[int], **options: Any) -> ShardedTensor:
+    def _made(self, name: str, values: Any, shape: Sequence[int], **options: Any) -> ShardedTensor:
         slices = cuts(shape[0], len(self._channels))
         result = ShardedTensor(self, [end - start for start, end in slices], shape)
         for shard, (start, end) in enumerate(slices):
             if end > start:
                 here = {"shape": (end - start, *shape[1:])} if name in ("owned", "share", "zeros") else {}
-                part = () if name == "zeros" else (None if values is None else values[start:end],)
+                rows: Any = None if values is None else part_of(values, start, end)
+                follows = name == "owned" and rows is not None and not getattr(rows, "at_worker", False)
+                part = () if name == "zeros" else (_Following(tuple(rows.shape)) if follows else rows,)
                 self._send(shard, _Order(name, None, result.number, part, {**options, **here}))
+                for piece in pieces_of(rows) if follows else ():
+                    self._send(shard, piece)
         return result
 
     # orders
@@ -346,7 +377,7 @@ class RowShards:
             self._send(k, order)
         return [self._answer(k) for k in range(len(self._channels))]
 
-    def _send(self, shard: int, order: _Order) -> None:
+    def _send(self, shard: int, order: _Order | Array) -> None:
         try:
             self._channels[shard].send(order)
         except (EOFError, OSError):
@@ -380,6 +411,8 @@ def work(opened: Callable[[], Session], channel: Channel) -> None:
         with opened() as session:
             tensors: dict[int, Any] = {}
             while (order := channel.recv()).name != "end":
+                if order.args and isinstance(order.args[0], _Following):
+                    order = replace(order, args=(_Received(channel, order.args[0].shape),))
                 answer = _obeyed(session, tensors, order)
                 if order.made is None and order.name != "drop":
                     channel.send(answer)
@@ -436,7 +469,8 @@ def _obeyed(session: Session, tensors: dict[int, Any], order: _Order) -> Any:
 
 def _in_pieces(target: Any, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """A function of each row that takes much memory, over some rows at a time."""
-    each, count = max(1, (_TOGETHER << 3 * (name == "product")) // target.size(1)), target.size(0)
+    together = _FINE_TOGETHER if options.get("fine") else _TOGETHER << 3 * (name == "product")
+    each, count = max(1, together // target.size(1)), target.size(0)
     results = []
     for rows in (slice(start, start + each) for start in range(0, count, each)):
         these = [one[rows] if isinstance(one, MPCTensor) and one.size(0) == count else one for one in args]

@@ -386,8 +386,7 @@ class Owned(Value):
         party = current().party
         if self.bits not in (0, FRACTION_BITS):
             raise ProtocolError("only integer columns, or columns with 16 fractional bits, can be pinned")
-        local_columns = self.of(party.rank, slice(None)).astype(np.int64, copy=False)
-        tall = banded.mask_columns(party, local_columns, self.widths(party.parties))
+        tall = banded.mask_columns(party, self.of(party.rank, slice(None)), self.widths(party.parties))
         return Pinned(tall, self.bits, bands_per_truncation if self.bits else max(1, len(tall.bands)))
 
 

@@ -38,7 +38,8 @@ from secure_sccvfl.data.features import (
     whole_column,
 )
 from secure_sccvfl.data.groups import beyond_a_list, columns_of, factors_of, look_at_codes, names_of, read_codes
-from secure_sccvfl.data.sources import all_names, column_names, open_table
+from secure_sccvfl.data.sources import all_names, column_names, is_csv, open_table
+from secure_sccvfl.data.table_rows import TableRows, stamp_of
 from secure_sccvfl.protocols.alignment.ids import IdRule
 from secure_sccvfl.protocols.errors import InputError
 
@@ -159,11 +160,17 @@ def read_table(path: Path, rule: IdRule, owner: str, wanted: Collection[str], ow
 
 def open_with_id(path: Path, owner: str, rule: IdRule, wanted: Collection[str], own_id: str) -> pd.DataFrame:
     """The wanted columns of a table, with the id under its common name, if its owner calls it otherwise."""
-    common = rule.columns[0]
-    if len(rule.columns) > 1 or own_id in ("", common):
-        return open_table(path, owner, rule.columns, wanted)
-    table = open_table(path, owner, [own_id, common], wanted)
+    common, ids = rule.columns[0], id_columns(rule, own_id)
+    table = open_table(path, owner, ids, wanted)
+    if ids[0] == common:
+        return table
     return table.drop(columns=common, errors="ignore").rename(columns={own_id: common}) if own_id in table else table
+
+
+def id_columns(rule: IdRule, own_id: str) -> tuple[str, ...]:
+    """The columns of ids in an owner's file; its own name for the id comes before the common one."""
+    common = rule.columns[0]
+    return rule.columns if len(rule.columns) > 1 or own_id in ("", common) else (own_id, common)
 
 
 def ids_as_written(table: pd.DataFrame, rule: IdRule) -> pd.Index:
@@ -304,6 +311,8 @@ class Tables:
         self.tables: dict[str, pd.DataFrame] = {}
         self.written: dict[str, pd.Index] = {}
         """The ids of each table as its file writes them, in the same order."""
+        self.orders: dict[str, np.ndarray] = {}
+        """The rows of each file in the order of their ids."""
 
     def get(self, name: str, owner: str, own_id: str = "") -> pd.DataFrame:
         if name not in self.tables:
@@ -311,7 +320,8 @@ class Tables:
             if not path.is_file():
                 raise DataError(f"{owner}: no file {name!r} next to the description")
             table = read_table(path, self.rule, owner, self.wanted[name], own_id)
-            table = table.iloc[np.argsort(table[self.rule.name].to_numpy(object), kind="stable")]
+            self.orders[name] = np.argsort(table[self.rule.name].to_numpy(object), kind="stable")
+            table = table.iloc[self.orders[name]]
             self.tables[name], self.written[name] = table.set_index(self.rule.name), table.index
         return self.tables[name]
 
@@ -388,13 +398,44 @@ class Reader:
         """All that a party holds, and everything in it that cannot be used."""
         problems: list[CellProblem] = []
         table = self._features(name, problems)
+        return Held(table, *self._label_and_protected(name, problems, all_present)), problems
+
+    def _label_and_protected(
+        self, name: str, problems: list[CellProblem], all_present: bool
+    ) -> tuple[Label | None, dict[int, Protected]]:
         label = self._label(problems) if self.spec["label"]["party"] == name else None
-        protected = {
+        return label, {
             number: self._protected(entry, problems, all_present)
             for number, entry in enumerate(self.spec["protected"])
             if entry["party"] == name
         }
-        return Held(table, label, protected), problems
+
+    def held_in_parts(self, name: str) -> tuple[Held, TableRows] | None:
+        """The same, with features that stay in their file; None if they cannot.
+
+        The file is read twice: for what is held here, and for a look at every cell of its features, of which the two
+        rows of `Held.table` are the least and the largest. If a cell cannot be used, the whole table is to be read:
+        it tells what is wrong.
+        """
+        party = self.spec["parties"][name]
+        path, own_id, features = self.tables.folder / party["file"], party.get("id", ""), self.features[name]
+        if not is_csv(path) or not path.is_file():
+            return None
+        stamp = stamp_of(path)
+        columns = columns_by_file({**self.spec, "parties": {**self.spec["parties"], name: {**party, "features": []}}})
+        thin = Reader(self.spec, Tables(path.parent, self.tables.rule, columns))
+        thin._frame(party["file"], name, name)
+        ids = id_columns(thin.tables.rule, own_id)
+        numbers = thin.tables.orders[party["file"]].astype(np.int32)  # workers are sent theirs with every feature
+        rows = TableRows(path, name, ids, features, stamp, numbers)
+        extremes = rows.extremes()
+        if extremes is None:
+            return None
+        problems: list[CellProblem] = []
+        label, protected = thin._label_and_protected(name, problems, False)
+        thin._refuse(name, problems)
+        self.ids, self.written = thin.ids, thin.written
+        return Held(PartyTable(name, features, extremes), label, protected), rows
 
     def _refuse(self, name: str, problems: list[CellProblem]) -> None:
         refuse(name, problems, pd.Index([]) if self.written is None else self.written)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from secure_sccvfl.data.groups import Factor, Structure
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.session.rows import RowSource, applied
 
 if TYPE_CHECKING:
     from secure_sccvfl.data.dataset import Dataset
@@ -36,7 +38,8 @@ class Party:
     rank: int
     name: str
     layout: Layout
-    inputs: np.ndarray
+    inputs: Any
+    """An array, or rows that stay in their file (`data.table_rows`) until workers of row shards encode them."""
     present: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> Party:
@@ -54,7 +57,19 @@ class Party:
 
     def bins(self) -> dict[str, np.ndarray]:
         """Party step, local: one-hot public bins of each feature. Each row of a block has norm 1, or 0."""
-        return {b.feature.name: self.cleared(self.layout.bin_one_hot(b, self.inputs)) for b in self.layout.blocks}
+        return {
+            b.feature.name: self.cleared(applied(partial(self.layout.bin_one_hot, b), self.inputs, b.feature.bins))
+            for b in self.layout.blocks
+        }
+
+    def bin_counts(self) -> dict[str, np.ndarray]:
+        """Party step, local: how many own records are in each bin."""
+        counts = {b.feature.name: np.zeros(b.feature.bins) for b in self.layout.blocks}
+        parts = self.inputs.unordered() if isinstance(self.inputs, RowSource) else [(None, self.inputs)]
+        for _, inputs in parts:
+            for name, block in replace(self, inputs=inputs).bins().items():
+                counts[name] += block.sum(axis=0)
+        return counts
 
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
         """Party step, local: bounded kernel features of x_j minus a ridge prediction from the other columns.
@@ -150,6 +165,10 @@ class Part:
         """The sum of rows of this part over `count`: the mean, where all parties have a record at every row."""
         mean: np.ndarray = rows.sum(axis=0) / self.count
         return mean
+
+    def in_memory(self) -> Part:
+        """The same, with features read that were left in their file."""
+        return replace(self, parties=tuple(replace(p, inputs=np.asarray(p.inputs)) for p in self.parties))
 
     def take(self, rows: np.ndarray) -> Part:
         """These rows of a part without a membership mask."""

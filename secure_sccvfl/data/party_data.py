@@ -170,19 +170,26 @@ def own_schema(path: Path) -> Schema:
     return _schema(Reader.of(path))
 
 
-def own_part(path: Path, rank: int, seed: int) -> PartyData:
-    """What one party reads by itself: its own files, and the public description."""
+def own_part(path: Path, rank: int, seed: int, in_parts: bool = False) -> PartyData:
+    """What one party reads by itself: its own files, and the public description.
+
+    in_parts: whether the features stay in their file, if they can, until workers of row shards read them.
+    """
     reader = Reader.of(path)
     schema = _schema(reader)
     if rank >= len(schema.parties):
         raise DataError(f"{path.name} has {len(schema.parties)} parties, so there is no party {rank}")
     owner = schema.parties[rank]
-    held = reader.held(owner)
+    found = reader.held_in_parts(owner) if in_parts else None
+    held, rows = (reader.held(owner), None) if found is None else found
     warn_constant(held.table)
     label = None if held.label is None else held.label.values
     protected = tuple(held.protected.get(at, attribute) for at, attribute in enumerate(schema.protected))
     split = public_split(reader.id_array, seed)
-    party = make_party(rank, owner, held.table.features, held.table.values)
+    if rows is None:
+        party = make_party(rank, owner, held.table.features, held.table.values)
+    else:
+        party = Party(rank, owner, rows.layout, rows)
     for attribute in held.protected.values():
         warn_absent(attribute.codes[split.train], attribute.groups, attribute.name, owner)
     return PartyData(schema, rank, reader.id_array, party, label, protected, split)

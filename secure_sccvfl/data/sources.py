@@ -1,8 +1,8 @@
 """The table of a party: a CSV or parquet file, or the result of a SQL script, read by its owner alone.
 
-CSV cells are text. A parquet file and the result of a SQL script are read in batches of the wanted columns alone, and
-keep compact types (text as categories) until a column is used. So memory grows with records times wanted columns, and
-not with the size of the file.
+All are read in batches, of which only the wanted columns are kept. So memory grows with records times wanted columns,
+and not with the size of the file. CSV cells are text. Parquet files and SQL results keep compact types (text as
+categories) until a column is used.
 
 A SQL script (`bank.sql`, extra `duckdb`) ends with one SELECT; statements before it attach databases or create
 secrets. It runs with the rights of its owner's process, in a database in memory. File names are relative to the
@@ -14,7 +14,7 @@ from __future__ import annotations
 import gzip
 import tempfile
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +39,32 @@ def open_table(
 
     wanted: the only other columns to keep, in their own types; None keeps all, as text.
     """
-    read = {".parquet": _parquet, ".sql": _sql}.get(path.suffix)
-    keep = None if wanted is None else {*ids, *wanted}
-    table, names = _csv(path, owner, ids, keep) if read is None else read(path, owner, ids, keep)
-    texts = names if keep is None else [name for name in ids if name in table]
-    table = table.astype(dict.fromkeys(texts, "string"))
+    batches = [*open_batches(path, owner, ids, wanted)]
+    names = batches[0].attrs[_NAMES]
+    table = pd.DataFrame(
+        {name: _joined([batch.pop(name) for batch in batches]) for name in [*batches[0]]}, copy=False
+    )
     table.attrs[_NAMES] = names
     return table
+
+
+def open_batches(
+    path: Path, owner: str, ids: Sequence[str] = (), wanted: Collection[str] | None = None
+) -> Iterator[pd.DataFrame]:
+    """The rows of the same table in order, in one batch or more; the index of each counts the table's rows from 0."""
+    keep, start = None if wanted is None else {*ids, *wanted}, 0
+    for batch, names in _READERS.get(path.suffix, _csv)(path, owner, ids, keep):
+        texts = names if keep is None else [name for name in ids if name in batch]
+        frame = batch.astype(dict.fromkeys(texts, "string"))
+        frame.index = pd.RangeIndex(start, start := start + len(batch))
+        frame.attrs[_NAMES] = names
+        yield frame
+
+
+def _joined(parts: list[pd.Series]) -> pd.Series:
+    if isinstance(parts[0].dtype, pd.CategoricalDtype):
+        return pd.Series(pd.api.types.union_categoricals(parts))
+    return pd.concat(parts)
 
 
 def all_names(table: pd.DataFrame) -> list[str]:
@@ -63,15 +82,26 @@ def _kept(names: list[str], keep: Collection[str] | None) -> list[str]:
     return [name for name in names if keep is None or name in keep] or names[:1]
 
 
-def _csv(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | None) -> tuple[pd.DataFrame, list[str]]:
+def is_csv(path: Path) -> bool:
+    """Whether a table is a CSV file, whose rows have a fixed order: that of a SQL script's result may change."""
+    return path.suffix not in _READERS
+
+
+Batches = Iterator[tuple[pd.DataFrame, list[str]]]
+"""The kept columns of some rows, and the names of all columns; at least once."""
+
+
+def _csv(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | None) -> Batches:
     """Cells as they are. A row with more cells than the header is refused: pandas would shift its columns."""
     how: dict[str, Any] = {"dtype": "string", "keep_default_na": False, "index_col": False, "encoding": "utf-8-sig"}
     try:
         how["sep"] = _separator(path, ids)
         head = pd.read_csv(path, header=None, nrows=1, **how).iloc[0]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(path, **how)
+        if head.duplicated().any():
+            raise DataError(f"{owner}: {path.name!r} has two columns named {cut(head[head.duplicated()].iloc[0])}")
+        with pd.read_csv(path, chunksize=_rows(list(head)), **how) as file:
+            while (batch := _next(file)) is not None:
+                yield batch[_kept(list(batch), keep)], list(batch)
     except pd.errors.EmptyDataError:
         raise DataError(f"{owner}: {path.name!r} is empty") from None
     except UnicodeDecodeError:
@@ -80,10 +110,12 @@ def _csv(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | Non
         raise DataError(
             f"{owner}: {path.name!r}: a row has more cells than the header, or a quote is not closed"
         ) from None
-    if head.duplicated().any():
-        raise DataError(f"{owner}: {path.name!r} has two columns named {cut(head[head.duplicated()].iloc[0])}")
-    names = list(table)
-    return table[_kept(names, keep)], names
+
+
+def _next(file: Iterator[pd.DataFrame]) -> pd.DataFrame | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        return next(file, None)
 
 
 def _separator(path: Path, ids: Sequence[str]) -> str:
@@ -94,9 +126,7 @@ def _separator(path: Path, ids: Sequence[str]) -> str:
     return max(cells, key=lambda mark: (any(name in cells[mark] for name in ids[:1]), len(cells[mark])))
 
 
-def _parquet(
-    path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | None
-) -> tuple[pd.DataFrame, list[str]]:
+def _parquet(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | None) -> Batches:
     try:
         import pyarrow.parquet
     except ImportError:
@@ -107,12 +137,13 @@ def _parquet(
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
             names = file.schema_arrow.names
             columns = _kept(names, keep)
-            return _frame(file.iter_batches(_rows(columns), columns=columns), file.schema_arrow, columns, ids), names
+            for batch in _frames(file.iter_batches(_rows(columns), columns=columns), file.schema_arrow, columns, ids):
+                yield batch, names
     except ValueError:
         raise DataError(f"{owner}: {path.name!r} is not a parquet file") from None
 
 
-def _sql(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | None) -> tuple[pd.DataFrame, list[str]]:
+def _sql(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | None) -> Batches:
     try:
         import duckdb
         import pyarrow as pa
@@ -137,7 +168,8 @@ def _sql(path: Path, owner: str, ids: Sequence[str], keep: Collection[str] | Non
                 result = database.sql(last.query)
                 columns = _kept(result.columns, keep)
                 batches = result.select(*map(duckdb.ColumnExpression, columns)).to_arrow_reader(_rows(columns))
-                return _frame(batches, batches.schema, columns, ids), result.columns
+                for batch in _frames(batches, batches.schema, columns, ids):
+                    yield batch, result.columns
         except (duckdb.Error, pa.ArrowException) as error:
             why = f": {short(str(error).splitlines()[0])}" if isinstance(error, spoken) else "; try it in DuckDB"
             raise DataError(f"{owner}: {path.name!r} fails ({type(error).__name__}){why}") from None
@@ -147,10 +179,10 @@ def _rows(columns: list[str]) -> int:
     return max(1, BATCH // max(1, len(columns)))
 
 
-def _frame(
+def _frames(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, columns: list[str], ids: Sequence[str]
-) -> pd.DataFrame:
-    """All batches as one table: text as categories and decimals as floats, except in columns of ids."""
+) -> Iterator[pd.DataFrame]:
+    """Each batch, and one without rows if there is none: text as categories, decimals as floats, except in ids."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -162,8 +194,12 @@ def _frame(
         elif field.name not in ids and types.is_decimal(kind):
             kind = pa.float64()
         fields.append(pa.field(field.name, kind))
-    compact = pa.schema(fields)
-    table = pa.Table.from_batches([batch.select(columns).cast(compact) for batch in batches], compact)
-    how = {"ignore_metadata": True, "date_as_object": False, "split_blocks": True, "self_destruct": True}
-    frame: pd.DataFrame = table.unify_dictionaries().to_pandas(**how)
-    return frame
+    compact, batch = pa.schema(fields), None
+    for batch in batches:
+        yield batch.select(columns).cast(compact).to_pandas(ignore_metadata=True, date_as_object=False)
+    if batch is None:
+        yield compact.empty_table().to_pandas(ignore_metadata=True, date_as_object=False)
+
+
+_READERS = {".parquet": _parquet, ".sql": _sql}
+"""By suffix; all other files are CSV."""

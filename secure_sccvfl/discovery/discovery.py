@@ -230,8 +230,8 @@ def check_support(card: PolicyCard, parties: Sequence[Party]) -> None:
     """
     followers = set(card.roles.descendants)
     for party in parties:
-        for name, block in party.bins().items():
-            if name in followers and (block.sum(axis=0) > 0).sum() < 2:
+        for name, counts in (party.bin_counts() if followers else {}).items():
+            if name in followers and (counts > 0).sum() < 2:
                 raise PolicyError(
                     f"the policy card gives {name!r} role {card.roles.of[name]}, but no record of {party.name} "
                     "supports that: all have the same value there; give it role N"

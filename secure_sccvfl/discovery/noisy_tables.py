@@ -46,9 +46,9 @@ class NoisyTables:
         alone.
         """
         tables, left = dict(self.tables), 1.0
-        for name, block in (item for party in parties for item in party.bins().items() if item[0] in tables):
+        for name, counts in (item for party in parties for item in party.bin_counts().items() if item[0] in tables):
             table = tables[name]
-            tables[name] = table + (block.sum(axis=0) - table.sum(axis=1))[:, None] / table.shape[1]
+            tables[name] = table + (counts - table.sum(axis=1))[:, None] / table.shape[1]
             left = 1 - 1 / table.shape[1]
         return replace(self, tables=tables, deviation=self.deviation * left**0.5)
 

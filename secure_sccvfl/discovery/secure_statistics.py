@@ -22,10 +22,12 @@ abort and have been charged for that number only. The first noisy tables of bins
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil, log2
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +57,7 @@ from secure_sccvfl.protocols.errors import RangeError
 from secure_sccvfl.protocols.operations import noise
 from secure_sccvfl.protocols.records.releases import Receipt
 from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
+from secure_sccvfl.protocols.session.rows import RowSource, part_of
 from secure_sccvfl.protocols.session.runtime import Session, crypten
 from secure_sccvfl.releases.catalogue import FIRST_COUNT, GROUP_SIZES, HSIC, PRESENT, Columns, Kind, owner_title
 from secure_sccvfl.releases.charging import Charger
@@ -273,7 +276,7 @@ class SecureStatistics:
             for name, width in layout.get(rank, {}).items() or [("", 0)]:
                 values = np.zeros((count, 0), np.int8)
                 if rank == session.rank and name:
-                    values = _whole(local_columns[name][rows])
+                    values = _whole(part_of(local_columns[name], rows.start, rows.stop))
                 blocks.append(session.tall.owned(values, owner=rank, shape=(count, width), bits=0, limit=_LARGEST))
         return crypten.cat(blocks, dim=1)
 
@@ -392,8 +395,10 @@ class SecureStatistics:
         return opened[0].numpy().astype(float) * unit if opened else np.zeros((0, noisy.size(1)))
 
 
-def _whole(columns: np.ndarray) -> np.ndarray:
-    """Integers in as few bytes as possible."""
+def _whole(columns: Any) -> Any:
+    """Integers in as few bytes as possible; those that a worker makes take few there."""
+    if isinstance(columns, RowSource):
+        return columns
     small = columns.size == 0 or (columns.min() >= 0 and columns.max() <= np.iinfo(np.int8).max)
     return columns.astype(np.int8 if small else np.int64)
 
@@ -411,9 +416,12 @@ def _projection(sizes: Sequence[np.ndarray]) -> np.ndarray:
     return projection
 
 
-def _digest(arrays: Sequence[np.ndarray]) -> bytes:
+def _digest(arrays: Sequence[Any]) -> bytes:
     digest = hashlib.blake2b()
     for array in arrays:
+        if isinstance(array, RowSource):
+            digest.update(pickle.dumps(array))
+            continue
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.digest()

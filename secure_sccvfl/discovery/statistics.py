@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -24,6 +25,7 @@ from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.scores import Opened, group_sizes, projection
 from secure_sccvfl.protocols.errors import RangeError
 from secure_sccvfl.protocols.records.releases import Receipt
+from secure_sccvfl.protocols.session.rows import applied
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.protocols.steps.clipping import Clipping, clip, scaled
 from secure_sccvfl.releases.catalogue import Columns
@@ -289,25 +291,30 @@ def check_columns(columns: Arrays, rows: int, bound: float, whole: bool = True) 
     """The same columns, each checked: one row per record, no gap, no row longer than `bound`.
 
     If `whole`, entries must be whole and not negative. Without negative numbers a replaced record moves sums by
-    sqrt(2) times the bound, not twice (`Sensitivity`).
+    sqrt(2) times the bound, not twice (`Sensitivity`). Rows that a worker of row shards makes are checked there.
     """
     for name, block in columns.items():
-        if block.ndim != 2 or len(block) != rows:
+        if len(block.shape) != 2 or len(block) != rows:
             raise DataError(f"{name}: {rows} records are needed, the columns are {block.shape}")
-        real = np.issubdtype(block.dtype, np.floating)
-        if real and not np.isfinite(block).all():
-            raise DataError(f"{name}: NaN or infinite values; a gap needs a separate bin")
-        if whole and real and not (block == np.rint(block)).all():
-            raise DataError(f"{name}: a statistic of s is summed over whole numbers (bins, or a public grid)")
-        if whole and block.min(initial=0) < 0:
-            raise DataError(f"{name}: a statistic of s has no negative numbers; is a value outside the public range?")
-        longest = float(np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64).max(initial=0.0)))
-        if longest > bound * (1 + 1e-9):
-            raise DataError(
-                f"{name}: a record adds {longest:.3g} where the charged sensitivity allows {bound:.3g}; "
-                "is a value outside the public range?"
-            )
-    return dict(columns)
+    check = {name: partial(_checked, name, bound, whole) for name in columns}
+    return {name: applied(check[name], block, block.shape[1]) for name, block in columns.items()}
+
+
+def _checked(name: str, bound: float, whole: bool, block: np.ndarray) -> np.ndarray:
+    real = np.issubdtype(block.dtype, np.floating)
+    if real and not np.isfinite(block).all():
+        raise DataError(f"{name}: NaN or infinite values; a gap needs a separate bin")
+    if whole and real and not (block == np.rint(block)).all():
+        raise DataError(f"{name}: a statistic of s is summed over whole numbers (bins, or a public grid)")
+    if whole and block.min(initial=0) < 0:
+        raise DataError(f"{name}: a statistic of s has no negative numbers; is a value outside the public range?")
+    longest = float(np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64).max(initial=0.0)))
+    if longest > bound * (1 + 1e-9):
+        raise DataError(
+            f"{name}: a record adds {longest:.3g} where the charged sensitivity allows {bound:.3g}; "
+            "is a value outside the public range?"
+        )
+    return block
 
 
 def check_groups(codes: AtHolder, count: int, rows: int) -> np.ndarray:

@@ -30,7 +30,7 @@ from secure_sccvfl.protocols.alignment.hidden_intersection import HiddenIntersec
 from secure_sccvfl.protocols.alignment.interface import AlignKind
 from secure_sccvfl.protocols.alignment.pre_aligned import PreAligned
 from secure_sccvfl.protocols.alignment.psi import PrivateSetIntersection
-from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.config import SHARD_KINDS, SessionConfig
 from secure_sccvfl.protocols.dealing.matching import Aligned, Bounds
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
@@ -58,12 +58,26 @@ def own_counts(data: PartyData) -> dict[str, int]:
     return {"all": len(data.ids), **{name: len(getattr(data.split, name)) for name in PARTS}}
 
 
+def reads_in_parts(config: SessionConfig, options: RunOptions) -> bool:
+    """Whether workers of row shards read the features themselves.
+
+    Workers in a Ray cluster may be elsewhere. With hidden alignment, and where more than bins and encodings is made
+    of records (residuals, counterfactuals of records, other generators, means of a model that is not private), the
+    head process reads them.
+    """
+    plan = options.train_config()
+    if not config.shards or config.shards.get("kind", SHARD_KINDS[0]) != SHARD_KINDS[0]:
+        return False
+    more = plan.discovery.conditional or plan.discovery.gain or plan.generator.kind != "minimal"
+    return not more and plan.private and plan.consistency_from == "tables" and options.data.align != "hidden"
+
+
 class RecordsJob:
     """A job about this party's records. Its releases follow from the public schema and the options."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options, self.certificates = RunOptions.of(config.options), config.certificates
-        self.data = self.options.load(rank, len(config.parties))
+        self.data = self.options.load(rank, len(config.parties), reads_in_parts(config, self.options))
 
     @staticmethod
     def releases(schema: Schema, options: RunOptions) -> ReleasePlan:

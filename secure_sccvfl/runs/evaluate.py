@@ -54,7 +54,7 @@ from secure_sccvfl.releases.catalogue import EVALUATION
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, raise_cap, spent_in
 from secure_sccvfl.releases.record_key import record_key
-from secure_sccvfl.runs.alignment import aligned_part, common_records, split_records
+from secure_sccvfl.runs.alignment import aligned_part, common_records, reads_in_parts, split_records
 from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import PartyModel, model_folder
@@ -103,7 +103,7 @@ class EvaluateJob(ModelJob):
         schema = self.options.schema(self.parties)
         self.model = self.load(Layout.of(schema.features[rank]), schema)
         self.options = as_trained(self.options, config.options, self.model)
-        self.data = self.options.load(rank, self.parties)
+        self.data = self.options.load(rank, self.parties, reads_in_parts(config, self.options))
         self.test = self.data.part(self.data.split.test)
         if self.model.aware is not None:
             in_time(self.model.aware)
@@ -241,7 +241,7 @@ class EvaluateJob(ModelJob):
         schema, model, options = self.data.schema, self.model, self.options
         if options.data.align == "exact":
             common_records(session, options, self.data, progress)
-        self.test = aligned_part(session, options, self.data, "test")
+        self.test = aligned_part(session, options, self.data, "test").in_memory()
         engine, head = self.engine(session, model, schema)
         progress("scoring", 1, 3)
         party, codes, levels = self._every_record()

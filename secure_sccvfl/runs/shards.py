@@ -4,7 +4,8 @@ Kind `local`: processes on this host, each at one end of a private socket pair. 
 Ray cluster (`RAY_ADDRESS`, or a new one on this host), in one placement group, so that all start or none. Each runs
 on the host of its address. Rows and shares travel inside the cluster, so a cluster of several hosts needs Ray's TLS.
 No key travels: every host of the cluster has the folder of certificates at the same path. No two nodes of a session
-may share a cluster. A worker needs no data and no ledger: its head process sends it rows.
+may share a cluster. A worker needs no ledger. Its head process sends it rows or, to a local worker, the numbers of
+its rows in a CSV file, which it reads itself (`data.table_rows`).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from typing import Any
 
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_folder, split_address
 from secure_sccvfl.protocols.errors import ProtocolError
-from secure_sccvfl.runs.process import THREAD_VARIABLES, end_with_parent, same_imports
+from secure_sccvfl.runs.process import THREAD_VARIABLES, end_with_parent, return_freed_memory, same_imports
 
-SHARDED_JOBS = ("train", "evaluate", "bench-shards")
+SHARDED_JOBS = ("train", "evaluate", "discovery", "predict", "bench-shards")
 """Other jobs run in the head group alone."""
 _GRACE = 10.0
 
@@ -53,6 +54,7 @@ class Task:
                 channel.send(error)
                 raise
             return channel.send(None)
+        return_freed_memory()
         import torch
 
         from secure_sccvfl.protocols.records.releases import ReleasePlan

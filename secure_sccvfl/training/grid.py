@@ -53,7 +53,7 @@ SAMPLED, PRIVATE_SAMPLED = 4, 16
 def sampled_rows(count: int, most: int = SAMPLED) -> np.ndarray:
     """The rows of those bands: True for each."""
     bands = -(-count // BAND_ROWS)
-    return np.isin(np.arange(count) // BAND_ROWS, even(bands, most))
+    return np.repeat(np.isin(np.arange(bands), even(bands, most)), BAND_ROWS)[:count]
 
 
 class Bounds(NamedTuple):

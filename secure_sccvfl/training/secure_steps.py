@@ -238,7 +238,7 @@ def _with_ones(
     if isinstance(encodings, SharedRows):
         check_reach(encodings.reach * scale)
         return with_bias(session, encodings, scaled_columns(encodings.tensor, factors[:-1])).pinned(bound)
-    ones = session.tall.owned(np.ones((rows, 1)), owner=last, shape=(rows, 1))
+    ones = session.tall.owned(np.broadcast_to(np.ones(1), (rows, 1)), owner=last, shape=(rows, 1))
     return crypten.cat([side_by_side(session.tall, widths, Scaled(encodings, scale)), ones], dim=1).pinned(bound)
 
 
@@ -289,7 +289,8 @@ def prepared(
             inverse = (unscale * vectors.scale).rescale(VECTOR_BITS)
             private = replace(private, inverse=(inverse - (1 - _INVERSE_ERROR)).with_fraction(0))
     if curvatures.gradient is not None:
-        begun = (None, curvatures.gradient, session.tall.public(np.zeros((batch.rows, len(grid))), LOGIT_BITS))
+        still = np.broadcast_to(np.zeros(1), (batch.rows, len(grid)))
+        begun = (None, curvatures.gradient, session.tall.public(still, LOGIT_BITS))
     parts = tuple((part, list[Request]()) for part in ranges)
     return SharedGrid(
         number, number, batch, plan, scale, rows, curvatures.stack, parts, curvatures.curved, private, begun

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
 from secure_sccvfl.protocols.dealing.tuples import Request
 from secure_sccvfl.protocols.ring import FRACTION_BITS, INPUT_LIMIT
+from secure_sccvfl.protocols.session.rows import Scaled
 from secure_sccvfl.protocols.session.runtime import MPCTensor, Session, crypten
 from secure_sccvfl.protocols.steps import head
 from secure_sccvfl.protocols.steps.head import Weights
@@ -228,24 +228,6 @@ def proven_held(session: Session, values: AtHolder, holder: int, shape: tuple[in
     groups = [[(0, shape[1])] if rank == holder and shape[1] > 1 else [] for rank in range(session.parties)]
     widths = [shape[1] if rank == holder else 0 for rank in range(session.parties)]
     return session.proven_bits(own, widths, groups)[holder]
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Scaled:
-    """Own rows times a factor for each column, computed where they are used: with shards a part at a time."""
-
-    values: np.ndarray
-    factor: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        return self.values[rows] * self.factor
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self[:], dtype)
 
 
 def side_by_side(

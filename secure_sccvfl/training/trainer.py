@@ -46,6 +46,7 @@ from secure_sccvfl.models.table_gram import TableGram, sampled_gram, table_gram,
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.session.rows import RowSource, applied
 from secure_sccvfl.releases.catalogue import (
     FEATURES,
     GRAM,
@@ -186,7 +187,9 @@ class Trainer:
         self.check = self.bind(self.check_encodings, self.validation)
 
     def _encode(self, part: Part) -> Blocks:
-        return {p.rank: p.cleared(self.encoders[p.rank](p.inputs)) for p in part.parties}
+        return {
+            p.rank: p.cleared(applied(self.encoders[p.rank], p.inputs, self.columns(p.rank))) for p in part.parties
+        }
 
     def bind(self, encodings: Any, part: Part, dropped: Sequence[str] | None = None) -> Any:
         """A batch of these encodings. A private head of classes needs the label as a class.
@@ -544,8 +547,19 @@ class Trainer:
         """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
         steep = CURVATURE[self.task]
         return {
-            rank: steep * self.largest_mean(block**2) + self.config.ridge for rank, block in self.encodings.items()
+            rank: steep * self.largest_mean_square(block) + self.config.ridge
+            for rank, block in self.encodings.items()
         }
+
+    def largest_mean_square(self, block: Any) -> np.ndarray:
+        """`largest_mean` of the squares of encodings; those that workers read are squared some at a time."""
+        if not isinstance(block, RowSource):
+            return self.largest_mean(block**2)
+        chosen = sampled_rows(len(block))
+        sums = np.zeros((2, block.shape[1]))
+        for where, rows in block.unordered():
+            sums += (rows**2).sum(axis=0), (rows[chosen[where]] ** 2).sum(axis=0)
+        return np.maximum(sums[0], sums[1] / chosen.mean()) / self.train.count
 
     def largest_mean(self, squares: np.ndarray) -> np.ndarray:
         """The mean over all records, or over those that curvature is estimated on if it is larger there."""

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.txt", "torch.txt", "torch-cpu.txt", "peers.txt", "docs.txt")
+LOCKS = ("requirements.txt", "torch.txt", "torch-cpu.txt", "engines.txt", "peers.txt", "docs.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -46,6 +46,11 @@ def test_what_the_project_asks_for_is_locked() -> None:
         wanted = Requirement(text)
         version, _ = versions[canonicalize_name(wanted.name)]
         assert wanted.specifier.contains(version), f"{text} is locked to {version}"
+    engines = locked("engines.txt")
+    for extra in ("flare", "mlflow", "ray"):
+        (wanted,) = map(Requirement, project["optional-dependencies"][extra])
+        assert wanted.specifier.contains(engines[canonicalize_name(wanted.name)][0]), f"{wanted}: run `make lock`"
+    assert {name for name in engines.keys() & versions if engines[name] != versions[name]} == set()
     for group, wants in PROJECT["dependency-groups"].items():
         for wanted in map(Requirement, wants):
             pins = versions if group == "engine" else locked(f"{group}.txt")

@@ -1,11 +1,13 @@
 """Row shards: the same heads, tables, releases and charges as in one session, and nothing is opened in a shard."""
 
+import shutil
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from secure_sccvfl.data.table_rows import TableRows
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.dealing.randomness import KeyAgreement
 from secure_sccvfl.protocols.errors import ProtocolError
@@ -18,10 +20,12 @@ from secure_sccvfl.protocols.session.shards import cuts, shard_config
 from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.research.benchmarks.shards import ShardsBenchmark
+from secure_sccvfl.runs.discover import DiscoveryJob
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.member.outlook import outlook, plan_lines
 from secure_sccvfl.runs.member.plan import make_plan
 from secure_sccvfl.runs.model_files import load_model
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.secure import SecureEngine
 from tests.adversarial.test_equivocation import SAYS_SO, TwoFaced
@@ -79,12 +83,16 @@ def noiseless(monkeypatch):
     monkeypatch.setattr(Session, "noise", lambda self, kind, sigma, count, holders, bits: self.zeros((count,), bits))
 
 
-def train(home, rows, run, **options):
+IN_PARTS = {"count": 2, "addresses": ADDRESSES}
+"""With these, jobs leave features in their files; the sessions of these tests have addresses of their own."""
+
+
+def train(home, rows, run, shards_of=None, **options):
     """A whole training of two parties; `run` gets the job. Its models, logs of releases, and ledgers."""
     settings = {**two.write_two(home, rows), "align": "exact", "ledger": str(home / "ledgers"), **options}
-    if settings["align"] == "hidden":  # the clinic does not hold all of them
+    if settings["align"] != "exact":  # the clinic does not hold all of them
         two.write(home / "clinic.csv", {name: column[500:] for name, column in rows.items()}, two.CLINIC)
-    config = SessionConfig(parties=two.ADDRESSES, options=settings)
+    config = SessionConfig(parties=two.ADDRESSES, options=settings, shards=shards_of or {})
     jobs = [TrainJob(config, rank) for rank in range(2)]
     run(lambda session: jobs[session.rank].run(session, lambda *_: None), parties=2, plan=jobs[0].plan(), folder=home)
     folders = [home / f"party-{rank}" for rank in range(2)]
@@ -99,13 +107,32 @@ HIDDEN = {"align": "hidden", "consistency_from": "records"}
 PUBLIC = {"private_model": False, "pooled": True, "evaluation": "exact", "lambdas": [1.0, 3.0]}
 
 
-@pytest.mark.parametrize("options", [{}, {"consistency_from": "records"}, HIDDEN, PUBLIC])
-def test_releases_and_charges_of_a_whole_run_are_equal_byte_for_byte(tmp_path, noiseless, options):
+@pytest.fixture
+def readers(monkeypatch):
+    """Who has held cells of rows of features that were left in their file: for each time, whether it was a worker."""
+    who, honest = [], TableRows._cells
+    monkeypatch.setattr(TableRows, "_cells", lambda self: (who.append(self.keeps), honest(self))[1])
+    return who
+
+
+def check_readers(readers, options):
+    """Workers alone, unless the options ask for what the head process makes of features."""
+    in_head = options.get("align") == "hidden" or options.keys() & {
+        "consistency_from",
+        "private_model",
+        "conditional",
+    }
+    assert set(readers) == (set() if in_head else {True})
+
+
+@pytest.mark.parametrize("options", [{}, {"consistency_from": "records"}, HIDDEN, PUBLIC, {"align": "revealed"}])
+def test_releases_and_charges_of_a_whole_run_are_equal_byte_for_byte(tmp_path, noiseless, readers, options):
     rows, runs = two.people(3 * BAND_ROWS + 500, 1), []
     options = {"pooled": False, "evaluation": "noisy", **options}
-    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+    for name, run, of in (("one", run_session, None), ("sharded", partial(run_sharded, count=2), IN_PARTS)):
         with drawn_from("the same"):
-            runs.append(train(tmp_path / name, rows, run, **options))
+            runs.append(train(tmp_path / name, rows, run, of, **options))
+    check_readers(readers, options)
     (models, text, _), (of_shards, sharded_text, _) = runs
     assert sharded_text == text and len(text) == 4
     for mine, theirs in zip(models, of_shards, strict=True):
@@ -118,22 +145,72 @@ def test_releases_and_charges_of_a_whole_run_are_equal_byte_for_byte(tmp_path, n
 
 
 @pytest.mark.parametrize("options", [{}, PUBLIC])
-def test_an_evaluation_opens_the_same_figures(tmp_path, noiseless, options):
+def test_an_evaluation_opens_the_same_figures(tmp_path, noiseless, readers, options):
     rows, runs = two.people(3 * BAND_ROWS), []
-    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+    for name, run, of in (("one", run_session, {}), ("sharded", partial(run_sharded, count=2), IN_PARTS)):
         home = tmp_path / name
         with drawn_from("the same"):
             _, _, settings = train(home, rows, run_session, **{"pooled": False, "evaluation": "noisy", **options})
             given = [{**settings, "model": str(home / f"party-{rank}")} for rank in range(2)]
-            jobs = [EvaluateJob(SessionConfig(two.ADDRESSES, options=one), rank) for rank, one in enumerate(given)]
+            configs = [SessionConfig(two.ADDRESSES, options=one, shards=of) for one in given]
+            jobs = [EvaluateJob(config, rank) for rank, config in enumerate(configs)]
             work = partial(lambda jobs, session: jobs[session.rank].run(session, lambda *_: None), jobs)
             found = run(work, parties=2, plan=jobs[0].plan(), folder=home / "figures")
         log = (home / "figures" / "party-0" / "releases.jsonl").read_bytes()
         runs.append((log, *(one["metrics"] for one in found)))
+    assert readers == ([] if options else [False, False])  # the head processes, test records alone
     (log, *figures), (log_of_shards, *figures_of_shards) = runs
     assert log == log_of_shards and log
     for one, other in zip(figures, figures_of_shards, strict=True):
         assert other == pytest.approx(one, abs=2e-4)  # means of logits that are rounded to 2^-16
+
+
+@pytest.mark.parametrize("options", [{}, {"conditional": True}, {"align": "hidden"}, {"align": "revealed"}])
+def test_a_discovery_opens_the_same_tables(tmp_path, noiseless, readers, options):
+    rows, runs = two.people(2 * BAND_ROWS + 500, 1), []
+    for name, run, of in (("one", run_session, {}), ("sharded", partial(run_sharded, count=2), IN_PARTS)):
+        home = tmp_path / name
+        settings = {**two.write_two(home, rows), "pooled": False, "align": "exact", **options}
+        if settings["align"] != "exact":
+            two.write(home / "clinic.csv", {key: column[500:] for key, column in rows.items()}, two.CLINIC)
+        config = SessionConfig(two.ADDRESSES, options={**settings, "ledger": str(home / "ledgers")}, shards=of)
+        jobs = [DiscoveryJob(config, rank) for rank in range(2)]
+        work = partial(lambda jobs, session: jobs[session.rank].run(session, lambda *_: None), jobs)
+        with drawn_from("the same"):
+            found = run(work, parties=2, plan=jobs[0].plan(), folder=home / "found")
+        text = [(home / "found" / f"party-{rank}" / "releases.jsonl").read_bytes() for rank in range(2)]
+        runs.append((text, found))
+    check_readers(readers, options)
+    (text, found), (of_shards, found_in_shards) = runs
+    assert of_shards == text and all(text)
+    for one, other in zip(found, found_in_shards, strict=True):
+        assert one["own_tables"]["s"] and all(one[k] == other[k] for k in ("own_tables", "roles", "records"))
+        assert other["scores"] == pytest.approx(one["scores"], rel=1e-4)  # squares of shares are truncated
+
+
+@pytest.mark.parametrize("more", [{}, {"scores": True}, {"what_if": True, "certificate": True}, {"align": "hidden"}])
+def test_predictions_are_the_same(tmp_path, noiseless, more):
+    rows, home = two.people(3 * BAND_ROWS), tmp_path
+    with drawn_from("the same"):
+        _, _, settings = train(home, rows, run_session, pooled=False, evaluation="noisy", predictions=9000)
+    new, answers = two.people(BAND_ROWS + 300, 7, "new"), []
+    for columns, name in ((two.BANK, "bank"), (two.CLINIC, "clinic")):
+        two.write(home / f"new-{name}.csv", new, columns)
+    for name, run in (("one", run_session), ("sharded", partial(run_sharded, count=2))):
+        each = [{"model": str(home), "records": str(home / f"new-{party}.csv")} for party in ("bank", "clinic")]
+        given = [{**settings, "ledger": str(home / name), **more, **one} for one in each]
+        for rank in range(2):
+            shutil.copytree(home / "ledgers" / f"party-{rank}", home / name / f"party-{rank}")
+        jobs = [PredictJob(SessionConfig(two.ADDRESSES, options=one), rank) for rank, one in enumerate(given)]
+        work = partial(lambda jobs, session: jobs[session.rank].run(session, lambda *_: None), jobs)
+        with drawn_from("the same"):
+            run(work, parties=2, plan=jobs[0].plan(), folder=home / name / "out")
+        log = (home / name / "out" / "party-0" / "releases.jsonl").read_bytes()
+        answers.append((log, two.table(home / name / "out" / "party-0" / "predictions.csv")))
+    (log, one), (sharded_log, sharded) = answers
+    assert log == sharded_log and one.keys() == sharded.keys() and len(one) == len(new["id"])
+    differ = [key for key in one if one[key]["decision"] != sharded[key]["decision"]]
+    assert len(differ) < 3  # a logit within 2^-16 of 0
 
 
 def test_a_shard_cannot_open_anything(monkeypatch):

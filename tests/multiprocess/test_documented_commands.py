@@ -52,6 +52,7 @@ from tests.multiprocess.documented import (
     single_commands,
     statements,
 )
+from tests.multiprocess.named_files import help_of, unnamed
 from tests.multiprocess.programs import ROOT, SHORT, Program, Script, run_here, run_mpc
 from tests.support.sessions import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
 from tests.unit.runs.status.test_page import free_port
@@ -433,6 +434,7 @@ def test_long_commands(
     tmp_path: Path, watched_run: Path, monkeypatch: pytest.MonkeyPatch, done: set[str], command: str
 ) -> None:
     Desk(tmp_path, watched_run, monkeypatch, done).follow([SINGLE[command]], long=True)
+    assert unnamed(help_of("attack") + help_of("run"), tmp_path.glob("runs/*/*")) == []
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=source_of)

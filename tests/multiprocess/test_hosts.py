@@ -82,6 +82,8 @@ def test_the_help_of_a_party_names_every_file_at_its_host(hosts: Hosts) -> None:
         at_home = [path for path in hosts.home(f"party-{rank}").iterdir() if path.suffix not in (".csv", ".toml")]
         made = [path for path in at_home if path.name not in ("certs", "out", "log.txt")]
         assert unnamed(help_of("party"), [*made, *hosts.out(rank).iterdir()]) == []
+    made = [path for path in hosts.home("dealer").iterdir() if path.name not in ("certs", "session.toml", "log.txt")]
+    assert unnamed(help_of("dealer"), made) == []
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 
 import pytest
 
@@ -17,6 +17,7 @@ from secure_sccvfl.runs.local.processes import LocalSession, session_config
 from secure_sccvfl.runs.train import TrainJob
 from tests.contract.test_prediction_log import ROOMY
 from tests.multiprocess.members import PLACES, Hosts
+from tests.multiprocess.named_files import help_of, unnamed
 from tests.support.sessions import LONG
 from tests.support.two_parties import BANK, CLINIC, people, run_two, write, write_two
 
@@ -40,7 +41,7 @@ def test_a_killed_party_ends_the_session_and_no_decision_is_lost_or_given_twice(
         try:
             client.post("/decision", id="n2")
             raise AssertionError("a dead party took part")
-        except URLError:  # 503, or the endpoint is closed
+        except OSError:  # 503, or the endpoint is closed before or while it answers
             pass
         ending = first.wait()
     assert ending.code != OK and not (first.folder / "party-0" / "endpoint.json").exists()
@@ -70,3 +71,6 @@ def test_hosts_serve_from_their_own_files_and_their_folders_verify(tmp_path: Pat
     assert hosts.end(running) == dict.fromkeys(PLACES, 0), hosts.logs()
     for rank in range(3):
         assert {name: lines for name, lines in verify(hosts.out(rank)).items() if lines} == {}
+        assert unnamed(help_of("party"), hosts.out(rank).iterdir()) == []
+    made = [path for path in hosts.home("dealer").iterdir() if path.name not in ("certs", "session.toml", "log.txt")]
+    assert unnamed(help_of("dealer"), made) == []

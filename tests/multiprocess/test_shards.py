@@ -68,6 +68,7 @@ def test_a_killed_worker_stops_all_processes_and_the_training_goes_on(tmp_path: 
     assert log.count("sketch-0 for party 1") == log.count("sketch-1 for party 1") == log.count("range check") == 1
 
 
+@pytest.mark.engines
 def test_workers_run_in_a_ray_cluster_of_each_member(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs the extra ray: pip install secure-sccvfl[ray]")
     options = {**write_two(tmp_path, people(3 * BAND_ROWS)), **RUN, "ledger": str(tmp_path / "ledgers")}

@@ -2,7 +2,7 @@
 
 The parties hold the columns side by side; party 0 has the label. Every run trains the same head: second-order steps
 with the private loss, a noise vector that is too small to matter, and the check of the finished head. Rows are made
-in the process of their party and given to the engine as 32-bit numbers; no file is read.
+where they are used, so by the workers of shards; no file is read.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from secure_sccvfl.protocols.records.releases import ANY, Release
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.research.benchmarks.measuring import PublicJob, Result, Row, Tell, filled, peak_memory, run_ours
+from secure_sccvfl.research.benchmarks.random_rows import SIZE, RandomRows
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.training.engine import PRIVATE_CURVATURE
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.secure import SecureEngine
 
-SIZE, RIDGE = 0.5, 0.01
-"""Largest entry, and ridge over records."""
+RIDGE = 0.01
+"""Over records."""
 STEPS = (4, 6, 3)
 """Before and after the curvature is taken at the heads, and precise ones."""
 
@@ -43,10 +44,11 @@ class ShardsBenchmark(PublicJob):
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         engine, rank, began = SecureEngine(session, 0, [0]), session.rank, time.perf_counter()
         width, total = self.widths[rank], sum(self.widths)
-        block = np.random.default_rng(rank).random((self.rows, width), np.float32)
-        block *= SIZE
-        label = (block @ np.linspace(-4, 4, width, dtype=np.float32) > 0).astype(np.int8) if rank == 0 else None
-        batch = engine.bind({rank: block}, label, {rank: np.zeros(width)}, classes=True)
+        idle = [] if session.shards is None else session.shards.used()
+        rows: Any = RandomRows(rank, width, 0, self.rows)
+        weights = np.linspace(-4, 4, width, dtype=np.float32)
+        label = None if rank else np.concatenate([(piece @ weights > 0).astype(np.int8) for piece in rows.pieces()])
+        batch = engine.bind({rank: rows}, label, {rank: np.zeros(width)}, classes=True)
         grid = Grid((0.0,), (0.0,), PRIVATE_CURVATURE["binary"], 1.0, 0.0, sharpens=True, separate=True)
         noise = HeadNoise(1e-3, RIDGE * self.rows, 1e-9, float(np.sqrt(1 + total * SIZE**2)))
         flat, zero = {rank: np.full(width, grid.curvature * SIZE**2 + RIDGE)}, {rank: np.zeros(width)}
@@ -58,11 +60,12 @@ class ShardsBenchmark(PublicJob):
             descent = descent if number else engine.sharpen(head, descent)
         head = engine.finish(head, descent)
         seconds = time.perf_counter() - began
-        weights = session.open(head.weights.whole, session.declared("predictions"))
+        opened = session.open(head.weights.whole, session.declared("predictions"))
         used = [] if session.shards is None else session.shards.used()
         row: Row = {"seconds": seconds, **self.traffic(session), "memory": peak_memory()}
-        row |= {"processor": time.process_time(), "workers": [asdict(one) for one in used]}
-        return {"ok": True, "rows": [{**row, "weights": np.asarray(weights)[:, 0].tolist()}]}
+        row |= {"processor": time.process_time(), "idle": max((one.memory for one in idle), default=None)}
+        row |= {"workers": [asdict(one) for one in used], "weights": np.asarray(opened)[:, 0].tolist()}
+        return {"ok": True, "rows": [row]}
 
 
 def measure_shards(rows: int, columns: int, counts: list[int], number: int, tell: Tell) -> Result:
@@ -86,7 +89,9 @@ def measure_shards(rows: int, columns: int, counts: list[int], number: int, tell
             "dealer": mean("dealer", parties) + mean("dealer", workers),
             "processor": mean("processor", parties) + mean("processor", workers),
             "head_memory": max(party["memory"] for party in parties),
-            "memory": max((one["memory"] for one in workers), default=None),
+            "idle": (idle := max((party["idle"] for party in parties), default=None) if count else None),
+            "memory": (peak := max((one["memory"] for one in workers), default=None)),
+            "above": None if idle is None or peak is None else peak - idle,
             "error": float(np.abs(weights - reference).max()),
         }
         measured.append(row)
@@ -95,7 +100,8 @@ def measure_shards(rows: int, columns: int, counts: list[int], number: int, tell
         "- `workers`: of each party; 0 is one session without shards.\n"
         "- `CPU s`, `MB to peers`, `MB dealer`: of one party with its workers.\n"
         "- `shard rounds`: of one shard session, at the same time as the others.\n"
-        "- `MB worker`: peak memory of the largest worker. `MB head`: of the process that makes the rows.\n"
+        "- `MB worker`: peak memory of the largest worker. `MB idle`: before it has rows. `MB rows`: the rest.\n"
+        "- `MB head`: peak memory of the party's own process.\n"
         "- `error`: largest difference of a weight from the first row of the table."
     )
     data = {"parties": number, "rows": rows, "columns": columns, "shards": measured}
@@ -106,5 +112,6 @@ COLUMNS = (
     *(Column("workers", "count"), Column("s", "seconds", ".1f"), Column("CPU s", "processor", ".1f")),
     *(Column("rounds"), Column("shard rounds", "shard_rounds"), Column("MB to peers", "sent", ".1f", 1e6)),
     *(Column("MB dealer", "dealer", ".1f", 1e6), Column("MB worker", "memory", ".0f", 1e6)),
+    *(Column("MB idle", "idle", ".0f", 1e6), Column("MB rows", "above", ".0f", 1e6)),
     *(Column("MB head", "head_memory", ".0f", 1e6), Column("error", "error", ".0e")),
 )

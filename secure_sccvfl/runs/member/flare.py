@@ -2,7 +2,8 @@
 
 FLARE authenticates, schedules and watches (`runs.member.orchestrated`). Its server is no member of the session: it
 sends the digest of the session file and the action, and receives one `Outcome` from each site. Both classes are
-installed by the sites; a job carries configuration only. Needs the extra `flare`.
+installed by the sites; a job carries configuration only. FLARE's list of allowed classes refuses others when a job
+builds them, in the site's log alone; `JobValidator` refuses them before, with an answer. Needs the extra `flare`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.app_validation import AppValidator
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.apis.executor import Executor
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import JobConstants, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.fuel.utils.config_factory import ConfigFactory
 
 from secure_sccvfl.protocols.config import DEALER
 from secure_sccvfl.runs.console import OK, WRONG_USE
@@ -52,8 +55,8 @@ class SessionExecutor(Executor):
     def _run(self, task: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Outcome:
         workspace = fl_ctx.get_engine().get_workspace()
         resources = json.loads(Path(workspace.get_resources_file_path()).read_text(encoding="utf-8"))
-        ours = {f"{__name__}.{part.__name__}" for part in (SessionController, SessionExecutor)}
-        if set(resources.get("class_allow_list", "*")) != ours:  # `nvflare deploy prepare` restores FLARE's own list
+        # `nvflare deploy prepare` restores FLARE's own list
+        if set(resources.get("class_allow_list", "*")) != allowed():
             return Outcome(WRONG_USE, "this site allows jobs other classes, `sccvfl flare site` was not run")
         settings = Path(workspace.get_site_config_dir()) / SETTINGS
         site = Site(**json.loads(settings.read_text(encoding="utf-8")))
@@ -100,3 +103,25 @@ class SessionController(Controller):
         site = str(client_task.client.name)
         self._outcomes[site] = Outcome.received(client_task.result or {})
         self.log_info(fl_ctx, f"{site}: {self._outcomes[site]}")
+
+
+class JobValidator(AppValidator):
+    """Refuses a job with other classes when it arrives: `nvflare job meta` then shows which class, and the site."""
+
+    def validate(self, app_folder: str) -> tuple[str, dict[str, Any]]:
+        names: list[Any] = []  # whatever FLARE could take for a class, at any depth
+
+        def look(pairs: list[tuple[str, Any]]) -> None:
+            names.extend(value for key, value in pairs if key in ("path", "class_path", "name"))
+
+        for file in (JobConstants.SERVER_JOB_CONFIG, JobConstants.CLIENT_JOB_CONFIG):
+            if config := ConfigFactory.load_config(file, [str(Path(app_folder, "config"))]):
+                json.loads(json.dumps(config.to_dict()), object_pairs_hook=look)
+        others = [str(name)[:100] for name in names if str(name) not in allowed()]
+        why = f"class {others[0]!r} is not allowed here: make the job with `sccvfl flare job`" if others else ""
+        return why, {}
+
+
+def allowed() -> set[str]:
+    """The only classes that a job may name."""
+    return {f"{__name__}.{part.__name__}" for part in (SessionController, SessionExecutor)}

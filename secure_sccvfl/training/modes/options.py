@@ -150,14 +150,14 @@ class RunOptions(Config):
             raise ConfigError(f"{self.data.dataset} has {len(schema.parties)} parties, the session {parties}")
         return schema
 
-    def load(self, rank: int, parties: int) -> PartyData:
-        """The part of the data set that this process holds."""
+    def load(self, rank: int, parties: int, in_parts: bool = False) -> PartyData:
+        """The part of the data set that this process holds. in_parts: as of `own_part`."""
         if self.data.pooled:
             part = benchmark_part(pooled(self.data.dataset, parties), rank, self.data.split, self.data.seed)
             forget()  # a party continues with its own columns only
             return part
         self.schema(parties)
-        return own_part(Path(self.data.dataset), rank, self.data.seed)
+        return own_part(Path(self.data.dataset), rank, self.data.seed, in_parts)
 
 
 def prediction_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -111,7 +111,6 @@ def test_files_that_overlap_in_part_are_joined_and_the_rest_is_left_out(tmp_path
 
 
 def test_a_party_may_bring_parquet(tmp_path):
-    pytest.importorskip("pyarrow")
     plain = load_toml(write(tmp_path))
     pd.read_csv(tmp_path / "bank.csv").to_parquet(tmp_path / "bank.parquet")
     path = tmp_path / "loans.toml"

@@ -1,9 +1,10 @@
-"""Parquet files and SQL scripts read as the CSV file with the same cells does, by batches of the wanted columns."""
+"""All kinds of tables read alike, by batches of the wanted columns."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +16,6 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import Reader, load_toml
 from tests.unit.data.test_dataset import write
 
-pytest.importorskip("pyarrow")
-
 
 def described(folder: Path, file: str) -> Path:
     path = folder / "loans.toml"
@@ -25,7 +24,6 @@ def described(folder: Path, file: str) -> Path:
 
 
 def script(folder: Path, sql: str) -> Path:
-    pytest.importorskip("duckdb")
     (folder / "bank.sql").write_text(sql)
     return described(folder, "bank.sql")
 
@@ -33,6 +31,11 @@ def script(folder: Path, sql: str) -> Path:
 def as_parquet(folder: Path, table: pd.DataFrame) -> Path:
     table.to_parquet(folder / "bank.parquet", row_group_size=11)
     return described(folder, "bank.parquet")
+
+
+def as_csv(folder: Path, table: pd.DataFrame) -> Path:
+    table.to_csv(folder / "again.csv.gz", index=False)
+    return described(folder, "again.csv.gz")
 
 
 def as_csv_by_sql(folder: Path, table: pd.DataFrame) -> Path:
@@ -46,13 +49,12 @@ def as_joined_parquet(folder: Path, table: pd.DataFrame) -> Path:
 
 
 def as_attached_database(folder: Path, table: pd.DataFrame) -> Path:
-    duckdb = pytest.importorskip("duckdb")
     with duckdb.connect(folder / "core.duckdb") as database:
         database.execute(f"CREATE TABLE loans AS SELECT * FROM '{folder / 'bank.csv'}'")
     return script(folder, f"ATTACH '{folder / 'core.duckdb'}' AS core (READ_ONLY); SELECT * FROM core.loans;")
 
 
-@pytest.mark.parametrize("made", [as_parquet, as_csv_by_sql, as_joined_parquet, as_attached_database])
+@pytest.mark.parametrize("made", [as_parquet, as_csv, as_csv_by_sql, as_joined_parquet, as_attached_database])
 def test_it_reads_as_csv_does(made, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "BATCH", 7)
     plain = load_toml(write(tmp_path))
@@ -70,8 +72,36 @@ def test_it_reads_as_csv_does(made, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("file", ["t.csv", "t.parquet", "t.sql"])
+def test_batches_count_the_rows_of_the_table(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "BATCH", 6)
+    table = pd.DataFrame({"id": [f"0{i}" for i in range(8)], "x": [f"{i},\n" for i in range(8)], "y": range(8)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "t.sql").write_text("SELECT * FROM 't.parquet'")
+    batches = [*sources.open_batches(tmp_path / file, "bank", ["id"], ["x"])]
+    assert len(batches) > 1 and all(list(batch) == ["id", "x"] for batch in batches)
+    assert all(sources.all_names(batch) == ["id", "x", "y"] for batch in batches)
+    rows = pd.concat(batch.astype("string") for batch in batches)
+    assert rows.equals(table[["id", "x"]].astype("string")), "in order, with their numbers"
+    assert sources.open_table(tmp_path / file, "bank", ["id"], ["x"]).astype("string").equals(rows)
+    table[:0].to_csv(tmp_path / "t.csv", index=False)
+    table[:0].to_parquet(tmp_path / "t.parquet")
+    assert list(sources.open_table(tmp_path / file, "bank", ["id"], ["x"])) == ["id", "x"]
+
+
+@pytest.mark.parametrize("row", range(6))
+@pytest.mark.parametrize("bad", ["1,2,3,4", "1,2,3,", '1,2,"3', "1,2,3,4,5"])
+def test_a_bad_row_of_a_csv_file_is_refused_in_any_batch(row, bad, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "BATCH", 6)
+    lines = ["id,a,b", *["5,6,7"] * 6]
+    lines[1 + row] = bad
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="a row has more cells than the header, or a quote is not closed"):
+        sources.open_table(tmp_path / "t.csv", "bank", ["id"], ["a"])
+
+
 def test_types_stay_compact_and_ids_become_text(tmp_path):
-    pytest.importorskip("duckdb")
     (tmp_path / "t.sql").write_text(
         "SELECT '00' || range AS id, range / 3::DECIMAL(9, 2) AS part, sum(range) OVER () AS total, "
         "['lo', 'hi'][1 + range % 2] AS grade, DATE '2020-01-31' AS day, 1 AS spare FROM range(100000)"

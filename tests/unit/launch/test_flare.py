@@ -23,6 +23,7 @@ POLICY = {
         "nobody": "none",
     },
 }
+OTHERS = ("subprocess.Popen", "secure_sccvfl.runs.member.flare", "secure_sccvfl.runs.member.flare.Path")
 FLARE = "needs the extra flare: pip install secure-sccvfl[flare]"
 
 
@@ -74,6 +75,7 @@ def test_a_site_allows_two_classes_and_says_which_member_it_is(kit: Path) -> Non
     assert main(["flare", "site", "kit"]) == 0
 
 
+@pytest.mark.engines
 def test_flare_itself_refuses_code_and_other_classes(kit: Path) -> None:
     pytest.importorskip("nvflare", reason=FLARE)
     from nvflare.apis.fl_exception import UnsafeComponentError
@@ -94,11 +96,37 @@ def test_flare_itself_refuses_code_and_other_classes(kit: Path) -> None:
     workspace = SimpleNamespace(get_resources_file_path=lambda: str(kit / "local" / "resources.json"))
     check = ComponentPathAuthorizer().authorize_component_config
     check({"path": "secure_sccvfl.runs.member.flare.SessionExecutor"}, workspace=workspace)
-    for other in ("subprocess.Popen", "secure_sccvfl.runs.member.flare", "secure_sccvfl.runs.member.flare.Path"):
+    for other in OTHERS:
         with pytest.raises(UnsafeComponentError, match="not in allow_list"):
             check({"path": other}, workspace=workspace)
 
 
+@pytest.mark.engines
+def test_a_job_with_another_class_is_refused_with_the_class_when_it_arrives(kit: Path) -> None:
+    pytest.importorskip("nvflare", reason=FLARE)
+    from nvflare.fuel.utils.class_loader import load_class
+
+    assert main(["flare", "site", "kit", "--home", ".", "--member", "party-1"]) == 0
+    setting = read(kit / "local" / "resources.json")["app_validator"]
+    check = load_class(setting["path"])(**setting["args"]).validate
+    assert main(["flare", "job", "session.toml", "--out", "job"]) == 0
+    assert check("job/app") == ("", {})
+    for side, known in (("server", "SessionController"), ("client", "SessionExecutor")):
+        config = Path(f"job/app/config/config_fed_{side}.json")
+        plain = config.read_text()
+        for other in OTHERS:
+            nested = json.dumps([{"args": {"x": [{"name": other}]}}])
+            for text in (
+                plain.replace(f"secure_sccvfl.runs.member.flare.{known}", other),
+                plain.replace("{", f'{{"components": {nested},', 1),
+                plain.replace('"path"', '"class_path": "' + other + '", "path"'),
+            ):
+                config.write_text(text)
+                assert check("job/app")[0].startswith(f"class {other!r} is not allowed here")
+        config.write_text(plain)
+
+
+@pytest.mark.engines
 def test_the_executor_hands_flare_an_outcome_and_nothing_else(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nvflare", reason=FLARE)
     from nvflare.apis.shareable import Shareable

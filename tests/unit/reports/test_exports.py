@@ -25,6 +25,7 @@ from secure_sccvfl.protocols.net.certificates import fingerprint, make_certifica
 from secure_sccvfl.reports.exports import Finished, model_card
 from secure_sccvfl.reports.results import write
 from secure_sccvfl.reports.run_log import record, seal
+from tests.multiprocess.named_files import help_of, unnamed
 from tests.unit.reports import literal
 
 METRICS = {"acc": 0.75, "fr_kr_all": 0.014, "fr_all": 0.01, "fr_null_kr_all": 0.002, "certified": 0.4, "dp_gap": 0.05}
@@ -190,6 +191,7 @@ def test_exports_import_neither_torch_nor_crypten(here: Path) -> None:
         subprocess.run([sys.executable, "-c", code, "export", *words], check=True, cwd=here)
 
 
+@pytest.mark.engines
 def test_mlflow_gets_parameters_metrics_and_report_without_network(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +201,9 @@ def test_mlflow_gets_parameters_metrics_and_report_without_network(
         raise AssertionError("an export needs no network")
 
     monkeypatch.setattr(socket.socket, "connect", refused)
+    before = [*here.iterdir()]
     assert main(["export", "mlflow", "run"]) == 0 == main(["export", "mlflow", "run", "--out", "mlruns"])
+    assert unnamed(help_of("export"), {*here.iterdir()} - {*before}) == [], "what is in it is MLflow's"
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient((here / "mlruns").as_uri())

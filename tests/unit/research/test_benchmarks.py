@@ -14,6 +14,7 @@ from secure_sccvfl.launch.bench import main
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.research.benchmarks import steps, trainings
 from secure_sccvfl.research.benchmarks.measuring import (
+    Result,
     Usage,
     compare,
     middle,
@@ -24,6 +25,7 @@ from secure_sccvfl.research.benchmarks.measuring import (
 from secure_sccvfl.research.benchmarks.steps import Size, least_bytes, run_spu, spu_python
 from secure_sccvfl.research.benchmarks.trainings import Point, measured
 from secure_sccvfl.training.config import WARM_STEPS, TrainConfig
+from tests.multiprocess.named_files import help_of, unnamed
 
 TINY = Size(40, 2)
 PEERS, PEERS_NOTE = spu_python(None)
@@ -68,6 +70,11 @@ def test_a_system_that_is_not_installed_is_left_out_with_the_reason(tmp_path: Pa
     blind.chmod(0o755)
     python, reason = spu_python(blind)
     assert python is None and "No module named 'spu'" in reason
+
+
+def test_the_help_names_the_files_of_every_benchmark(tmp_path: Path) -> None:
+    Result({"rows": []}, ()).publish("the command", 0.0, tmp_path / "bench-ops.json")
+    assert unnamed(help_of("bench"), tmp_path.iterdir()) == [] != [*tmp_path.iterdir()]
 
 
 def test_a_step_takes_one_size_and_a_possible_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,7 @@ from secure_sccvfl.research.tables import (
     run_plan,
     summarise,
 )
+from tests.multiprocess.named_files import help_of, unnamed
 from tests.support.counterfactuals import shorten_autoencoder
 
 DATA = load("heart")
@@ -76,6 +77,7 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     assert metrics_of_scc >= {(None, metric) for metric in ("auc", "bacc", "acc_base")}
     assert (tmp_path / "trade_off.png").stat().st_size > 0
     assert "| scc |" in capsys.readouterr().out
+    assert unnamed(help_of("reproduce"), tmp_path.rglob("*")) == []
     ran = []
     real = tables.run_seed
     monkeypatch.setattr(tables, "run_seed", lambda seed: ran.append(seed) or real(seed))
@@ -122,6 +124,7 @@ def test_every_experiment_runs(fast, tmp_path, experiment):
         assert {"aia_z", "pgd_sr_0.02", "aia_logits_boosting"} <= names
         assert {"features_own", "features_z", "features_logits", "features_chance"} <= names
         assert (tmp_path / "attacks.png").exists()
+    assert unnamed(help_of("reproduce"), tmp_path.rglob("*")) == []
 
 
 @pytest.mark.slow
@@ -339,3 +342,4 @@ def test_training_under_mpc_is_reported_by_step(monkeypatch, tmp_path):
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["command"] == "the command" and results["date"] and results["seeds"] == [0, 1]
     assert "| 5.00 ± 0.00 |" in (tmp_path / "results.md").read_text()
+    assert unnamed(help_of("reproduce"), tmp_path.rglob("*")) == []

@@ -17,6 +17,7 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.research.qualitative import Represented, analyse, components, mixing, read_s, write_qualitative
 from secure_sccvfl.training.config import TrainConfig
+from tests.multiprocess.named_files import help_of, unnamed
 
 DATA = load("german")
 SPLIT = make_split(DATA, "iid", 0)
@@ -131,6 +132,7 @@ def test_tables_and_plots(result, tmp_path):
         assert ("training.png" in text) == (tmp_path / "training.png").exists() == bool(history)
     assert json.loads((tmp_path / "results.json").read_text())["command"] == "a command"
     assert (tmp_path / "results.md").read_text() == text
+    assert unnamed(help_of("reproduce"), tmp_path.iterdir()) == []
     for picture in ("roles", "representations", "training"):
         assert f"({picture}.png)" in text and (tmp_path / f"{picture}.png").stat().st_size > 5000
     for name, figures in result["information"].items():

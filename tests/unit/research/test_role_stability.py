@@ -18,6 +18,7 @@ from secure_sccvfl.research.role_stability import (
     jackknife,
     run_settings,
 )
+from tests.multiprocess.named_files import help_of, unnamed
 
 
 def assignment(roles, confidence):
@@ -46,6 +47,7 @@ def test_the_program_writes_roles_and_says_how_they_were_made(tmp_path, capsys):
     assert all(0 < row["same"] <= 1 and set(row["roles"]) == {"0", "1"} for row in results["rows"])
     assert results["date"] and results["versions"]["numpy"] and "commit" in results
     assert "| heart | default run | 8 | 2 | hsic |" in capsys.readouterr().out
+    assert unnamed(help_of("reproduce"), tmp_path.iterdir()) == []
 
 
 def test_the_interval_of_pairs_is_that_of_runs():
@@ -88,6 +90,7 @@ def test_the_program_writes_roles_of_the_paper_fractions_and_how_they_were_made(
     assert main(["letter-roles", "--dataset", "heart", "--seeds", "2", "--out", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "letter-roles.json").read_text())
     assert results["command"] == "python launch/reproduce.py letter-roles --dataset heart --first-seed 0 --seeds 2"
+    assert unnamed(help_of("reproduce"), tmp_path.iterdir()) == []
     assert {"date", "versions", "code"} <= set(results) and results["development_seeds"] == [700]
     assert len(results["rows"]) == 6 and all(0 <= row["same"] <= 1 and row["chance"] < 1 for row in results["rows"])
     assert [set(by_seed) for by_seed in results["per_seed"].values()] == [{"0", "1"}] * 2

@@ -19,6 +19,7 @@ from secure_sccvfl.reports.policy_card import CARD, card_markdown, write_card
 from secure_sccvfl.reports.run_log import read_log, seal
 from secure_sccvfl.runs.member.card_updates import PURPOSE, SIGNED
 from secure_sccvfl.runs.member.plan import canonical
+from tests.multiprocess.named_files import help_of, unnamed
 from tests.unit.runs.member.conftest import credentials_of
 
 APPEAL = ["--feature", "chol", "--who", "an applicant", "--text", "no choice of mine", "--wants", "N"]
@@ -54,8 +55,10 @@ def test_an_appeal_and_its_review_reach_another_host(
     assert main(["policy", "review", "out-0", *REVIEW]) == 0
     assert "role M → N" in capsys.readouterr().out and "&gt;" not in card_markdown(read_card(hosts / "out-0" / CARD))
     file = sent(hosts, certificates)
-    assert "PRIVATE KEY" not in file.read_text()
+    assert "PRIVATE KEY" not in file.read_text() and unnamed(help_of("policy"), ["card-party-0.json"]) == []
+    before = {path: path.stat().st_mtime_ns for path in hosts.rglob("*")}
     assert main(["policy", "receive", "out-1", str(file)]) == 0
+    assert unnamed(help_of("policy"), (p for p in hosts.rglob("*") if before.get(p) != p.stat().st_mtime_ns)) == []
     here, there = (read_card(hosts / f"out-{rank}" / CARD) for rank in (1, 0))
     assert (here.events, here.version, here.digest()) == (there.events, there.version, there.digest())
     assert here.decisions["chol"].role == "N" and "epsilon 1" in here.decisions["chol"].words_of_evidence
