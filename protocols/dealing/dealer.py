@@ -35,7 +35,7 @@ import numpy as np
 from secure_sccvfl.protocols.authentication.shares import Authenticated
 from secure_sccvfl.protocols.authentication.wide import Wide, tag_corrections
 from secure_sccvfl.protocols.config import DEALER
-from secure_sccvfl.protocols.dealing import matching
+from secure_sccvfl.protocols.dealing import matching, verification
 from secure_sccvfl.protocols.dealing.randomness import Draw, Stream, fresh_key
 from secure_sccvfl.protocols.dealing.tuples import Field, Fields, Request, recipe, unbundle
 from secure_sccvfl.protocols.errors import PeerError, PeerStopped, ProtocolError
@@ -173,7 +173,10 @@ class Dealer:
         """The sum of the parts that the parties have chosen: fresh ones, or those of the model that they use."""
         parties = range(self._transport.parties)
         parts = self._transport.exchange("mac key", {}, {rank: [MAC_KEY] for rank in parties})
-        return sum(int(parts[rank][0][0]) for rank in parties)
+        keys = [verification.MacKey.of(parts[rank][0]) for rank in parties]
+        if not verification.fits_elements(keys):
+            raise PeerError("a party", "mac key", "uses another part of the MAC key than the one of its model")
+        return sum(key.part for key in keys)
 
     def _tags(
         self, fields: Mapping[str, Field], shares: list[Fields], draws: Sequence[Draw], receiver: int, key: int
@@ -190,8 +193,8 @@ class Dealer:
         return [result[0], high.astype(np.uint32), (high >> np.uint64(32)).astype(np.uint16)]
 
 
-MAC_KEY = Spec("<u8", (1,))
-"""A party's part of the MAC key, as it is sent to the dealer."""
+MAC_KEY = Spec("<u8", (4,))
+"""A party's `MacKey`, as it is sent to the dealer."""
 
 
 def _elements(fields: Mapping[str, Field]) -> int:

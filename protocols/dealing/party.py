@@ -43,6 +43,7 @@ from secure_sccvfl.protocols.dealing import verification
 from secure_sccvfl.protocols.dealing.dealer import TupleSource
 from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES, KeyAgreement, Stream, fresh_key
 from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import PeerError, ProtocolError
 from secure_sccvfl.protocols.net.link import as_bytes
 from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
@@ -64,7 +65,10 @@ def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, byte
     keys = {}
     for peer in peers:
         low, high = sorted((peer, transport.node))
-        keys[peer] = agreement.agree(received[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
+        try:
+            keys[peer] = agreement.agree(received[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
+        except ValueError:  # a point of small order
+            raise PeerError(config.node_name(peer), "key agreement", "sent a public key that gives no key") from None
     return keys
 
 
@@ -76,7 +80,7 @@ class Party:
         transport: Transport,
         keys: dict[int, bytes],
         active: bool = False,
-        mac_key: int | None = None,
+        mac_key: MacKey | None = None,
         mark: KeyMark | None = None,
     ) -> None:
         """mac_key: this party's part of the MAC key, if it uses a model that was trained under one.
@@ -96,9 +100,13 @@ class Party:
         self._mark = KeyMark() if mark is None else mark
         if active:
             fresh = int(self.local.draw().elements((1,), np.uint64)[0]) & verification.KEY_MASK
-            self.mac_key = fresh if mac_key is None else mac_key
-            transport.exchange("mac key", {transport.parties: [np.array([self.mac_key], np.uint64)]}, {})
+            key = MacKey(fresh) if mac_key is None else mac_key
+            transport.exchange("mac key", {transport.parties: [key.words()]}, {})
             self._begin_chains()
+            if mac_key is None:
+                pair = self.take("uniform", (1,), None)["a"].pair
+                key = MacKey.of([key.part, pair.lo[0, 0], pair.lo[1, 0], pair.hi[1, 0]])
+            self.mac_key = key
 
     @property
     def adds_public(self) -> bool:
@@ -260,7 +268,7 @@ class Party:
         total = mine
         for low, high in self.broadcast(f"{step}: sums", [mine.lo, mine.hi], specs).values():
             total = total + Wide(low, high)
-        difference = Wide(sums.lo[1], sums.hi[1]) - total.scaled(self.mac_key) + self._wide_zero(rows)
+        difference = Wide(sums.lo[1], sums.hi[1]) - total.scaled(self.mac_key.part) + self._wide_zero(rows)
         difference = verification.without_top(difference)
         salt = self.local.draw().elements((32,), np.uint8)
         committed = np.frombuffer(verification.commitment(self.rank, salt.tobytes(), difference), np.uint8)

@@ -33,6 +33,8 @@ Escape probability of a run with n checks: n (2^-48 + 2^-48), and 2^-128 for col
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +45,41 @@ from secure_sccvfl.protocols.dealing.randomness import Draw
 from secure_sccvfl.protocols.errors import PeerError, ProtocolError
 
 Words = npt.NDArray[np.uint64]
+
+
+class MacKey(NamedTuple):
+    """A party's part of the MAC key, and its share of an element that nobody knows, with the tag under that key.
+
+    Models keep both. Before a later session the dealer checks the element (`fits_elements`): a party that told it
+    another part of the key would learn sums of the model's weights from the check that fails.
+    """
+
+    part: int
+    value: int = 0
+    tag: int = 0
+
+    def __repr__(self) -> str:
+        return "<MacKey: hidden>"
+
+    def words(self) -> Words:
+        """As it is sent to the dealer, and kept in files."""
+        return np.array([self.part, self.value, self.tag & (1 << 64) - 1, self.tag >> 64], np.uint64)
+
+    @classmethod
+    def of(cls, words: Iterable[Any]) -> MacKey:
+        part, value, low, high = map(int, words)
+        return cls(part, value, low + (high << 64))
+
+
+def fits_elements(keys: Sequence[MacKey]) -> bool:
+    """Whether the parties' parts are those under which their element has its tag; with new ones it is 0, without."""
+    value, tag = sum(key.value for key in keys), sum(key.tag for key in keys)
+    short = all(key.part <= KEY_MASK for key in keys)
+    return short and (tag - sum(key.part for key in keys) * value) % (1 << TAG_BITS) == 0
+
+
 ROWS = 48
-KEY_MASK = (1 << 48) - 1
+KEY_MASK, TAG_BITS = (1 << 48) - 1, 112
 """Parts of the MAC key have 48 bits, and tags count modulo 2^112: the dealer sends 14 bytes for each."""
 LINKS = 1 << 13
 """Checks of a session at most."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.dealing.dealer import Dealer
 from secure_sccvfl.protocols.dealing.party import agree_on_keys
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import reason_for_peers, waited_for
 from secure_sccvfl.protocols.net.certificates import Credentials
 from secure_sccvfl.protocols.net.link import Activity
@@ -55,7 +56,7 @@ def open_session(
     listener: socket.socket | None = None,
     transcript: Path | None = None,
     activity: Activity | None = None,
-    mac_key: int | None = None,
+    mac_key: MacKey | None = None,
     mark: KeyMark | None = None,
 ) -> Session:
     """A party's session, connected and ready to enter. `transcript`: where to write everything that it sees.

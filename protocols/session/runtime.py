@@ -42,6 +42,7 @@ from secure_sccvfl.protocols.dealing.matching import Aligned, Bounds, Pseudonyms
 from secure_sccvfl.protocols.dealing.party import Party, agree_on_keys
 from secure_sccvfl.protocols.dealing.randomness import fresh_key
 from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import (
     LogError,
     PeerError,
@@ -147,7 +148,7 @@ class Session:
         plan: ReleasePlan,
         log: Path | None = None,
         transcript: Transcript | None = None,
-        mac_key: int | None = None,
+        mac_key: MacKey | None = None,
         mark: KeyMark | None = None,
     ) -> None:
         """Takes a connected transport; `log` is where releases.jsonl will be written.

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from secure_sccvfl.protocols.authentication.shares import Authenticated
 from secure_sccvfl.protocols.authentication.wide import Wide
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.operations import arithmetic
 from secure_sccvfl.protocols.ring import RingArray, decode
@@ -29,22 +30,22 @@ from secure_sccvfl.protocols.session.runtime import Session, bits_of, share_of, 
 from secure_sccvfl.protocols.session.tensors import current
 
 Saved = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
-_PLANES = 6
+_PLANES = 9
 
 
 def save_share(tensor: Any) -> Saved:
     """This party's share, in separate memory; a value that waits for a round is sent first.
 
     With active security an unsigned array: the share and its tag (low and high words of each), the public part, and
-    this party's part of the MAC key, along the first axis.
+    this party's `MacKey`, along the first axis.
     """
     share = share_of(tensor)
     if not isinstance(share, Authenticated):
         plain: Saved = share.copy()
         return plain
-    key = np.full(share.shape, current().party.mac_key, np.uint64)
+    key = [np.full(share.shape, word, np.uint64) for word in current().party.mac_key.words()]
     (value, tag), (value_high, tag_high) = share.pair.lo, share.pair.hi
-    return np.stack([value, value_high, tag, tag_high, share.offset, key])
+    return np.stack([value, value_high, tag, tag_high, share.offset, *key])
 
 
 def restore_share(share: Saved, bits: int) -> Any:
@@ -53,7 +54,7 @@ def restore_share(share: Saved, bits: int) -> Any:
     A share with a tag is for sessions under its own MAC key (`saved_mac_key`): in others checks fail.
     """
     if isinstance(share, np.ndarray) and share.dtype == np.uint64 and share.ndim and len(share) == _PLANES:
-        value, value_high, tag, tag_high, offset, _ = share
+        value, value_high, tag, tag_high, offset = share[:-4]
         pair = Wide(np.stack([value, tag]), np.stack([value_high, tag_high]))
         return tensor_of(Authenticated(pair, offset.copy()), bits)
     if not isinstance(share, np.ndarray) or share.dtype != np.int64:
@@ -61,9 +62,10 @@ def restore_share(share: Saved, bits: int) -> Any:
     return tensor_of(share.copy(), bits)
 
 
-def saved_mac_key(shares: Iterable[Saved]) -> int | None:
-    """This party's part of the MAC key of saved shares; None if they have no tags."""
-    keys = {int(key) for share in shares if share.dtype == np.uint64 for key in share[-1].reshape(-1)}
+def saved_mac_key(shares: Iterable[Saved]) -> MacKey | None:
+    """This party's MAC key of saved shares; None if they have no tags."""
+    tagged = [share[-4:].reshape(4, -1) for share in shares if share.dtype == np.uint64]
+    keys = {MacKey.of(words) for planes in tagged for words in np.unique(planes, axis=1).T}
     if len(keys) > 1:
         raise ProtocolError("saved shares of one model have tags under several MAC keys")
     return keys.pop() if keys else None

@@ -172,6 +172,11 @@ class GroupSums(Statistic):
         return self.norm / float(np.sqrt(shape.features * len(shape.counts)))
 
     def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
+        if self.counts_records and self._bound(shape) < 1 - 1e-9:  # also where this party has no columns
+            raise DataError(
+                f"{self.name}: the charged sensitivity is for fewer features than the {shape.features} of the "
+                "description; a party announced a wrong number of its features"
+            )
         return check_columns(columns, shape.rows, self._bound(shape))
 
     def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:

@@ -26,6 +26,7 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.residuals import Conditional
 from secure_sccvfl.protocols.config import SEMI_HONEST, ConfigError
 from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.records.private import naming, private
 from secure_sccvfl.protocols.session.runtime import Session
@@ -188,7 +189,7 @@ class Checkpoints:
         )
 
 
-def saved_key(folder: Path) -> int | None:
+def saved_key(folder: Path) -> MacKey | None:
     """This party's part of the MAC key of the last checkpoint in a folder; None without tags, or without a head."""
     last = max(folder.glob("*.npz"), key=lambda path: int(path.stem), default=None)
     if last is None:

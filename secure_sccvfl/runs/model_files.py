@@ -28,6 +28,7 @@ from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_gen
 from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.protocols.alignment.interface import AlignKind
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.records.private import naming, private
 from secure_sccvfl.protocols.session.saving import restore_share, save_share, saved_mac_key
 from secure_sccvfl.protocols.steps.head import HEAD_BITS
@@ -103,7 +104,7 @@ class PartyModel:
     module: HeadSpec | None = None
     layers: Mapping[str, Shared] = field(default_factory=dict)
     baselines: Mapping[str, tuple[Shared, Shared]] = field(default_factory=dict)
-    mac_key: int | None = field(default=None, repr=False)
+    mac_key: MacKey | None = field(default=None, repr=False)
 
     @property
     def drawn_seed(self) -> int:

@@ -27,6 +27,7 @@ from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.config import ACTIVE, SEMI_HONEST, ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.records.key_mark import check_key
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
@@ -163,7 +164,7 @@ class ModelJob:
         check_key(folder)
         return model
 
-    def mac_key(self, out: Path) -> tuple[int | None, Path]:
+    def mac_key(self, out: Path) -> tuple[MacKey | None, Path]:
         """This party's part of the key of the model's tags, and the folder that has its mark."""
         return self.model.mac_key, model_folder(self.options.session.model, self.rank)
 

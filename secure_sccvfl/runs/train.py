@@ -26,6 +26,7 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.operations.noise import NoiseKind
 from secure_sccvfl.protocols.records.chain import read_chain, unused_name
@@ -113,7 +114,7 @@ class TrainJob(RecordsJob):
         check_covered(config, RunOptions.of(config.options))
         return super().public_plan(config)
 
-    def mac_key(self, out: Path) -> tuple[int | None, Path]:
+    def mac_key(self, out: Path) -> tuple[MacKey | None, Path]:
         """This party's part of the key of the tags in its checkpoints, if it resumes; the folder with its mark."""
         check_key(out / MODEL)
         return saved_key(out / CHECKPOINTS) if self.options.session.resume else None, out / MODEL
