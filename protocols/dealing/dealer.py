@@ -17,6 +17,9 @@ Matching: on an order of all parties the dealer also matches pseudonyms of recor
 all parties hold (protocols/dealing/matching.py).
 
 The dealer learns kinds, shapes, counts and times. It holds no input and sees no message between parties.
+
+With active security it also receives the parties' parts of the MAC key, and deals tags of all fields, free ones too:
+all parties but the receiver expand theirs, and the receiver gets 14 bytes for each element.
 """
 
 from __future__ import annotations

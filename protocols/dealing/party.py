@@ -23,6 +23,12 @@ Before a release the parties check two things, in one round and with one small t
    party gets its own elements back from the others' shares, which cannot be forged (probability 2^-128).
 
 Only then does a party send its share of what is opened.
+
+Active security. Parties that deviate can also change their shares. So with `active` every share of a tuple has a MAC
+tag (protocols/authentication/shares.py), each party chooses a part of the MAC key and sends it to the dealer alone,
+and everything that is opened is checked before and after each release (`verify`, verification.py). An owner puts what
+it knows under a mask that only it and the dealer know, and broadcasts the difference (`inputs`). A release that is not
+for all parties is opened under masks that only its receivers know. A share without a tag cannot be opened.
 """
 
 from __future__ import annotations
