@@ -141,6 +141,7 @@ def active_conflict(config: Config) -> str:
         "discovery.gain": discovery.gain,
         "table_kind clipped": discovery.table_kind == "clipped",
         "consistency_from = records": training.consistency_from == "records",
+        "kappa": training.kappa > 0,
     }
     return next((setting for setting, used in lacks.items() if used), "")
 

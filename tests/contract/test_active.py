@@ -359,6 +359,7 @@ def test_a_run_resumes_under_its_key_alone(tmp_path: Path, monkeypatch: pytest.M
     [
         {"mode": "aware"},
         {"mode": "dp"},
+        {"kappa": 0.1},
         {"private_model": False},
         {"sketch": "clipped"},
         {"mode": "split", "private_model": False},
