@@ -359,6 +359,7 @@ def test_a_run_resumes_under_its_key_alone(tmp_path: Path, monkeypatch: pytest.M
     [
         {"mode": "aware"},
         {"mode": "dp"},
+        {"kappa": 0.1},
         {"private_model": False},
         {"sketch": "clipped"},
         {"mode": "split", "private_model": False},
@@ -367,7 +368,6 @@ def test_a_run_resumes_under_its_key_alone(tmp_path: Path, monkeypatch: pytest.M
         {"conditional": True},
         {"gain": True},
         {"consistency_from": "records"},
-        {"kappa": 0.1},
     ],
 )
 def test_what_has_no_tags_is_refused_in_one_line(settings: dict[str, Any]) -> None:
