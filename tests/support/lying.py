@@ -18,7 +18,7 @@ import numpy as np
 
 from secure_sccvfl.protocols.config import ACTIVE, SessionConfig
 from secure_sccvfl.protocols.dealing.dealer import Dealer
-from secure_sccvfl.protocols.dealing.party import agree_on_keys
+from secure_sccvfl.protocols.dealing.party import TAG, agree_on_keys
 from secure_sccvfl.protocols.dealing.verification import MacKey
 from secure_sccvfl.protocols.errors import PeerError, PeerLate, PeerStopped, reason_for_peers
 from secure_sccvfl.protocols.net.transport import Array, Meter, Spec, describe
@@ -372,12 +372,25 @@ def _look_away(session: Session) -> None:
         return checking
 
     party = session.party
-    compared = party.compared
-    vars(party).update(
-        verify=careless(party.verify),
-        confirm=careless(party.confirm),
-        compared=lambda step, *given: (careless(compared) if step == "end" else compared)(step, *given),
-    )
+
+    def compared(step: str, send: Any, receive: Any) -> Any:
+        tags = party._broadcasts.mac_tags()
+        received = party.transport.exchange(
+            step,
+            {peer: [*send.get(peer, ()), tags[peer]] for peer in party.others},
+            {peer: [*receive.get(peer, ()), TAG] for peer in party.others},
+        )
+        return {peer: arrays[:-1] for peer, arrays in received.items()}
+
+    def confirm(step: str, *more: Array) -> Any:
+        shares = [party.known(share) for share in party.take("confirmation", party.parties)["c"]]
+        specs = [Spec.of(shares[party.rank]), *map(Spec.of, more)]
+        received = compared(
+            step, {peer: [shares[peer], *more] for peer in party.others}, dict.fromkeys(party.others, specs)
+        )
+        return {peer: arrays[1:] for peer, arrays in received.items()}
+
+    vars(party).update(verify=careless(party.verify), confirm=confirm, compared=compared)
 
 
 def verdict(honest: Sequence[Trace], tried: Sequence[Trace], lie: Lie, own_words: bool, late: bool = False) -> str:
