@@ -26,9 +26,9 @@ Only then does a party send its share of what is opened.
 
 Active security. Parties that deviate can also change their shares. So with `active` every share of a tuple has a MAC
 tag (protocols/authentication/shares.py), each party chooses a part of the MAC key and sends it to the dealer alone,
-and everything that is opened is checked before and after each release (`verify`, verification.py). An owner puts what
-it knows under a mask that only it and the dealer know, and broadcasts the difference (`inputs`). A release that is not
-for all parties is opened under masks that only its receivers know. A share without a tag cannot be opened.
+and everything that is opened is checked before and after each release (`verify`, verification.py). An owner puts
+what it knows under a mask that only it and the dealer know, and broadcasts the difference (`inputs`). A release that
+is not for all parties is opened under masks that only its receivers know. A share without a tag cannot be opened.
 """
 
 from __future__ import annotations
@@ -347,34 +347,6 @@ class Party:
         received = self.broadcast(step, sent or None, {rank: spec for rank, spec in specs.items() if spec})
         arrays = {rank: iter(some) for rank, some in (received | {self.rank: sent}).items()}
         return [mask + next(arrays[owner]) for (owner, _, _), mask in zip(blocks, masks, strict=True)]
-
-    def masked_blocks(
-        self,
-        step: str,
-        blocks: Mapping[str, tuple[int, int]],
-        rows: int,
-        masks: Mapping[str, Any],
-        values: Mapping[str, RingArray],
-    ) -> dict[str, RingArray]:
-        """Blocks of owners minus their masks, at every party. One round. blocks: owner and columns of each, by name.
-
-        values: the blocks that this party knows.
-        """
-        sent = {
-            name: np.ascontiguousarray(values[name] - self.known(masks[name]).reshape(rows, -1))
-            for name, (owner, _) in blocks.items()
-            if owner == self.rank
-        }
-        theirs = {
-            rank: {name: Spec("<i8", (rows, columns)) for name, (owner, columns) in blocks.items() if owner == rank}
-            for rank in self.others
-        }
-        received = self.broadcast(
-            step, list(sent.values()) or None, {rank: list(specs.values()) for rank, specs in theirs.items() if specs}
-        )
-        for rank, arrays in received.items():
-            sent |= zip(theirs[rank], arrays, strict=True)
-        return sent
 
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
         """Send a masked array that only `owner` holds to all others in one round."""

@@ -35,6 +35,8 @@ from secure_sccvfl.protocols.dealing.party import Party
 from secure_sccvfl.protocols.dealing.tuples import Request
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.net.transport import Array, Spec
+from secure_sccvfl.protocols.operations import inputs
+from secure_sccvfl.protocols.operations.arithmetic import bilinear
 from secure_sccvfl.protocols.operations.banded import rows_at_once
 from secure_sccvfl.protocols.ring import RingArray, Share
 
@@ -152,16 +154,11 @@ def _select(
 ) -> Share:
     rows, groups, columns = shape
     if party.active:
-        fields = party.take("selection", rows, groups, columns, owner, holder)
-        values = {
-            name: value.reshape(rows, -1) for name, value in (("a", choices), ("b", one_hot)) if value is not None
-        }
-        names = {"a": (owner, groups * columns), "b": (holder, groups)}
-        masked = party.masked_blocks("selection", names, rows, fields, values)
-        opened, chosen = masked["a"].reshape(shape), masked["b"]
-        return (
-            fields["c"] + _selected(chosen, fields["a"]) + _selected(fields["b"], opened) + _selected(chosen, opened)
-        )
+        own = np.zeros((rows, 0), np.int64) if one_hot is None or party.rank != holder else one_hot
+        widths = [groups if rank == holder else 0 for rank in range(party.parties)]
+        member = inputs.proven_bits(party, own, rows, widths, [[(0, width)] if width else [] for width in widths])
+        (chosen,) = party.inputs("selection", [(owner, choices if party.rank == owner else None, shape)])
+        return bilinear(party, "mul", member[holder][:, :, None], chosen).sum(1)
     if owner == holder:
         zero = party.zero_share((rows * columns,)).reshape(rows, columns)
         return zero if choices is None or one_hot is None else zero + _selected(one_hot, choices)

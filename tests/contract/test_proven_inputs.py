@@ -95,6 +95,29 @@ def test_rows_that_are_not_one_hot_name_their_owner_and_open_nothing(
     assert not opened
 
 
+def test_the_groups_of_a_selection_are_one_hot_rows() -> None:
+    one_hot, values, opened = (
+        np.eye(2, dtype=np.int64)[RNG.integers(0, 2, 8)],
+        RNG.normal(size=(8, 2, 3)),
+        list[Any](),
+    )
+
+    def job(session: Session, member: np.ndarray) -> Any:
+        choices = session.owned(values, owner=0, shape=values.shape)
+        chosen = choices.selected(session.owned(member, owner=1, shape=member.shape, bits=0))
+        opened.append(session.open(chosen, results(session.parties)[2]))
+        return opened[-1]
+
+    expected = np.einsum("ng,ngc->nc", one_hot, values)
+    assert (
+        np.abs(run_session(lambda session: job(session, one_hot), options=ACTIVE)[2].numpy() - expected).max() < 1e-4
+    )
+    opened.clear()
+    with stopping("party 1: gave an input that is not in the form that the step requires"):
+        run_session(lambda session: job(session, np.ones_like(one_hot)), options=ACTIVE)
+    assert not opened
+
+
 @pytest.mark.parametrize("value", [1_000_000, 2, -1, 1 << 62])
 def test_other_numbers_than_bits_cannot_be_shared(value: int) -> None:
     """A weight of a million, or one half (in the ring: nothing has twice the value 1), cannot be expressed at all."""
