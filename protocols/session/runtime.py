@@ -279,6 +279,8 @@ class Session:
         binding_tensors.encoder_of(bits)
         elements = None
         if self.rank == owner:
+            if values is None:
+                raise ProtocolError("the owner must give the values to share")
             short = bits == 0 and isinstance(values, np.ndarray) and values.dtype in _SHORT_INTEGERS
             elements = values if short else encoded(values, bits, limit)
             if tuple(shape) != elements.shape:

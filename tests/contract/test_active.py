@@ -20,11 +20,12 @@ from secure_sccvfl.protocols.errors import InputError
 from secure_sccvfl.protocols.records.key_mark import KeyMark, check_key
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.protocols.session.node import connect
-from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.session.runtime import Session, crypten, share_of
 from secure_sccvfl.protocols.session.saving import restore_share, save_share, saved_mac_key
 from secure_sccvfl.protocols.steps.aggregation import aggregate
 from secure_sccvfl.protocols.steps.choice import withheld
 from secure_sccvfl.runs.files import ModelError
+from secure_sccvfl.runs.model_files import PartyModel
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.options import RunOptions
@@ -287,7 +288,7 @@ def test_a_saved_share_keeps_its_tag_and_the_part_of_the_key() -> None:
     assert all(
         np.abs(one - X).max() < 1e-4 for one in run_session(again, 2, mac_keys=same, options={"security": ACTIVE})
     )
-    with stopping("the MACs of opened values do not verify"):
+    with stopping("uses another part of the MAC key than the one of its model"):
         run_session(again, 2, mac_keys=[same[0], (None, None)], options={"security": ACTIVE})
 
 
@@ -316,15 +317,17 @@ def test_a_model_is_not_used_again_after_a_check_failed(trained: tuple[Path, dic
     shutil.copytree(home / "run", copy)
     shutil.copytree(home / "sccvfl-ledgers", tmp_path / "sccvfl-ledgers")
     before = {path.relative_to(copy) for path in copy.rglob("*")}
-    honest = PredictJob.mac_key
+    honest = PredictJob.load
 
-    def other_key(self: PredictJob, out: Path) -> tuple[int | None, Path]:
-        key, saved = honest(self, out)
-        return (key or 0) ^ self.rank, saved
+    def changed(self: PredictJob, *args: Any) -> PartyModel:
+        model = honest(self, *args)
+        if self.rank:
+            share_of(model.bias).pair.lo[0] += np.uint64(1)
+        return model
 
     asked = {**options, "model": str(copy)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PredictJob, "mac_key", other_key)
+        patch.setattr(PredictJob, "load", changed)
         with stopping("the MACs of opened values do not verify"):
             decided(home, "altered", asked)
     added = {path.relative_to(copy) for path in copy.rglob("mac-key-exposed-*")}

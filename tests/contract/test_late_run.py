@@ -134,13 +134,13 @@ def test_a_default_run_opens_nothing_about_records_between_its_tables_and_its_fi
 
 
 def test_a_refresh_after_the_budget_is_spent_is_one_line_and_opens_nothing(tmp_path, monkeypatch, caplog):
-    ask = Charger._ask
+    ask = Charger.ask
 
-    def spent(self, event, key):
+    def spent(self, event, key=""):
         self.limit = 0.0 if event.name == "sketch-1" else self.budget.terms.epsilon
         return ask(self, event, key)
 
-    monkeypatch.setattr(Charger, "_ask", spent)
+    monkeypatch.setattr(Charger, "ask", spent)
     results = run_jobs(TrainJob, tmp_path, {})
     log = [json.loads(line) for line in (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()]
     assert "sketch-1" not in {line["event"] for line in log}
