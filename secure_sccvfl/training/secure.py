@@ -171,6 +171,8 @@ class SecureEngine:
         rank = self.session.rank
         if not self.widths:
             widths = self.publish(releases.COLUMNS.name, {str(rank): columns})
+            if set(widths) != {str(r) for r in range(self.session.parties)}:
+                raise ProtocolError("the parties did not each announce the number of their own columns")
             self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
         if columns != self.widths[rank]:
             raise ValueError(f"encodings have {columns} columns, earlier ones {self.widths[rank]}")
